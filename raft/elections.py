@@ -8,7 +8,6 @@ The library grants votes and starts elections; here is what may reach it, and wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from raft import pinned
 from raft.api import Rng
@@ -17,7 +16,7 @@ from raft.followers import Followers
 from raft.handover import Handover
 from raft.hibernation import Quiet
 from raft.library import LibraryGroup
-from raft.pinned import CANDIDATE, FOLLOWER, Message, node_of
+from raft.pinned import CANDIDATE, FOLLOWER, Message, PeerNode, node_of
 from raft.rules.lease import Lease, Promise
 from raft.rules.prevote import PreVote, log_is_current
 from raft.rules.reads import Rounds
@@ -44,7 +43,7 @@ class Elections(LibraryGroup):
     is_voter: bool
     keeps_data: bool
     _founded_by_all: bool
-    _send: Callable[[Any, Message], None]
+    _send: Callable[[PeerNode, Message], None]
     _drop: Callable[[], None]
     _voters: Callable[[], tuple[int, ...]]
 
@@ -137,7 +136,7 @@ class Elections(LibraryGroup):
 
     # ------------------------------------------------------------------ messages
 
-    def _in_request_vote(self, node: Any, message: Message) -> None:
+    def _in_request_vote(self, node: PeerNode, message: Message) -> None:
         if self._fence.refuses_candidate(node.id, message):
             self._drop()
         elif message["term"] < self.term:
@@ -147,14 +146,14 @@ class Elections(LibraryGroup):
         else:
             self._drop()
 
-    def _in_response_vote(self, node: Any, message: Message) -> None:
+    def _in_response_vote(self, node: PeerNode, message: Message) -> None:
         """P9: the library counts duplicates and strangers (S:1063-1068)."""
         if message["term"] == self.term and self._votes.add(node.id, self._voters()):
             self._to_library(node, message)
         else:
             self._drop()
 
-    def _in_pre_vote(self, node: Any, message: Message) -> None:
+    def _in_pre_vote(self, node: PeerNode, message: Message) -> None:
         log = self.journal
         theirs = message["last_log_term"], message["last_log_index"]
         if self._fence.refuses_candidate(node.id, message):
@@ -168,7 +167,7 @@ class Elections(LibraryGroup):
                 node, {"type": "pre_vote_ok", "term": message["term"], "round": message["round"]}
             )
 
-    def _in_pre_vote_ok(self, node: Any, message: Message) -> None:
+    def _in_pre_vote_ok(self, node: PeerNode, message: Message) -> None:
         current = message["term"] == self.term + 1 and not self.raft_leader
         by_all = self._founded_by_all and not self.journal.last_index
         if current and self._pre_vote.granted(
@@ -176,12 +175,12 @@ class Elections(LibraryGroup):
         ):
             self.campaign_now()
 
-    def _in_timeout_now(self, node: object, message: Message) -> None:
+    def _in_timeout_now(self, node: PeerNode, message: Message) -> None:
         if self._may_lead and message["term"] == self.term and self._SyncObj__raftLeader == node:
             self._by_transfer = True
             self._to_library(node, message)
 
-    def _in_stale(self, node: object, message: Message) -> None:
+    def _in_stale(self, node: PeerNode, message: Message) -> None:
         self._step_down(message["term"])
 
     # ------------------------------------------------------------------ handing over

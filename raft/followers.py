@@ -24,11 +24,11 @@ share (the transport puts them into one frame).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from raft.api import RaftConfig, RaftCounters
 from raft.journal import Journal
-from raft.pinned import Message, node_of
+from raft.pinned import Message, PeerNode, node_of
 from raft.records import Entry
 from raft.rules import witness
 from raft.rules.flow import Flow, InFlight
@@ -63,9 +63,9 @@ class Followers:
         self,
         core: Leader,
         *,
-        next_index: dict[Any, int],
-        match_index: dict[Any, int],
-        answered_s: dict[Any, float],
+        next_index: dict[PeerNode, int],
+        match_index: dict[PeerNode, int],
+        answered_s: dict[PeerNode, float],
         config: RaftConfig,
         counters: RaftCounters,
         clock: Callable[[], float],
@@ -84,12 +84,12 @@ class Followers:
         self._progress = Progress(window_s=self._silent_s)
         self._progress.restart(clock(), core.journal.last_index)
         self._withheld = False  # entries wait for our own sync
-        self.nodes: list[Any] = []
+        self.nodes: list[PeerNode] = []
         """Everybody to replicate to, in a fixed order."""
 
     # ------------------------------------------------------------------ who they are
 
-    def adopt(self, nodes: Collection[Any], witnesses: frozenset[int]) -> None:
+    def adopt(self, nodes: Collection[PeerNode], witnesses: frozenset[int]) -> None:
         """The configuration changed: forget who left, and be ready for who came."""
         config = self._config
         self.nodes = sorted(nodes, key=lambda node: int(node.id))
@@ -192,7 +192,7 @@ class Followers:
             if not self.feed(node, heartbeat=True):
                 self.heartbeat(node)
 
-    def feed(self, node: Any, *, heartbeat: bool = False) -> bool:
+    def feed(self, node: PeerNode, *, heartbeat: bool = False) -> bool:
         """Send a member what its window takes; False if that is nothing."""
         journal, flow = self._journal, self._flows[node.id]
         start, sent, last = self._next[node], False, journal.last_index
@@ -232,7 +232,7 @@ class Followers:
                 if node.id in self._witnesses:
                     self.feed(node)
 
-    def heartbeat(self, node: Any) -> None:
+    def heartbeat(self, node: PeerNode) -> None:
         """A message without entries. Its position makes the member say what it has; behind the
         base there is none, and only a snapshot can help.
         """
@@ -243,7 +243,7 @@ class Followers:
             self._core.post(node.id, self._append_entries())
             self._core.needs_snapshot(node.id)
 
-    def _entries_for(self, node: Any, first: int, last: int, bytes_max: int) -> list[Entry]:
+    def _entries_for(self, node: PeerNode, first: int, last: int, bytes_max: int) -> list[Entry]:
         if node.id not in self._witnesses:
             return self._journal.entries(first, last, bytes_max)
         journal = self._journal
@@ -265,7 +265,7 @@ class Followers:
         upto = witness.bound(config, commit_index=core.commit_index, in_step=in_step, others=others)
         return upto if heartbeat or upto > core.commit_index else 0
 
-    def _send_from(self, node: Any, start: int, entries: Sequence[Entry]) -> None:
+    def _send_from(self, node: PeerNode, start: int, entries: Sequence[Entry]) -> None:
         message = self._append_entries()
         message["entries"] = entries
         message["prevLogIdx"], message["prevLogTerm"] = start - 1, self._journal.term_at(start - 1)
@@ -283,11 +283,11 @@ class Followers:
 
     # ------------------------------------------------------------------ answers
 
-    def heard(self, node: Any) -> None:
+    def heard(self, node: PeerNode) -> None:
         """Any answer of this term."""
         self._answered_s[node] = self._clock()
 
-    def answered(self, node: Any, message: Message) -> None:
+    def answered(self, node: PeerNode, message: Message) -> None:
         """A `next_node_idx` of this term (P4, P10, P14)."""
         self.heard(node)
         wanted, flow = message["next_node_idx"], self._flows[node.id]
@@ -319,7 +319,7 @@ class Followers:
         self._flows[peer].reconnected()
         self.heartbeat(node_of(peer))
 
-    def _send_again(self, node: Any, lost: InFlight) -> None:
+    def _send_again(self, node: PeerNode, lost: InFlight) -> None:
         """One message that did not arrive (F10: only that one)."""
         first = max(lost.first, self._match[node] + 1)
         if first <= self._journal.base_index:  # only a snapshot has these entries

@@ -30,7 +30,7 @@ log is here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from raft import pinned
 from raft.api import RaftConfig, RaftCounters, Rng, Timers
@@ -46,6 +46,7 @@ from raft.pinned import (
     FOLLOWER,
     LEADER,
     Message,
+    PeerNode,
     Port,
     node_of,
 )
@@ -338,7 +339,7 @@ class Group(Elections):
     def _drop(self) -> None:
         self._counters.messages_dropped += 1
 
-    def _send(self, node: Any, message: Message) -> None:
+    def _send(self, node: PeerNode, message: Message) -> None:
         """Stamp a message and say whether it may leave before the next sync (I1)."""
         kind = message["type"]
         if self._forced:
@@ -376,7 +377,7 @@ class Group(Elections):
 
     # ------------------------------------------------------------------ receiving as a follower
 
-    def _leader_speaks(self, node: Any, message: Message) -> bool:
+    def _leader_speaks(self, node: PeerNode, message: Message) -> bool:
         """Common to all messages of a leader: False if it is deposed; else adopt it and answer its
         round.
         """
@@ -398,7 +399,7 @@ class Group(Elections):
             self._send(node, {"type": "hb_ack", "term": answer[0], "round": answer[1]})
         return True
 
-    def _bare(self, node: object, message: Message) -> None:
+    def _bare(self, node: PeerNode, message: Message) -> None:
         """Let the library adopt term and leader; what is committed, we have to verify."""
         bare = {"type": "append_entries", "term": message["term"]}
         self._to_library(node, {**bare, "commit_index": self.commit_index})
@@ -410,7 +411,7 @@ class Group(Elections):
         self._drop()
         return False
 
-    def _in_append_entries(self, node: Any, message: Message) -> None:
+    def _in_append_entries(self, node: PeerNode, message: Message) -> None:
         if not self._is_for_us(message) or not self._leader_speaks(node, message):
             return
         self._bare(node, message)
@@ -422,7 +423,7 @@ class Group(Elections):
         if "sleep" in message:
             self._quiet.invited(node.id, message)
 
-    def _in_snapshot(self, node: Any, message: Message) -> None:
+    def _in_snapshot(self, node: PeerNode, message: Message) -> None:
         if self._is_for_us(message) and self._leader_speaks(node, message):
             self._bare(node, message)
             self.snapshots.received(node.id, message)
@@ -449,7 +450,7 @@ class Group(Elections):
 
     # ------------------------------------------------------------------ receiving as a leader
 
-    def _leads_sender(self, node: Any, message: Message) -> bool:
+    def _leads_sender(self, node: PeerNode, message: Message) -> bool:
         """An answer counts only in its own term (P3) and from a member (P11, S:1080)."""
         self._step_down(message["term"])
         if message["term"] == self.term and self.raft_leader and node.id in self.followers:
@@ -457,18 +458,18 @@ class Group(Elections):
         self._drop()
         return False
 
-    def _in_next_node_idx(self, node: object, message: Message) -> None:
+    def _in_next_node_idx(self, node: PeerNode, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
         self.followers.answered(node, message)
         self._handover.step()
 
-    def _in_snapshot_ack(self, node: Any, message: Message) -> None:
+    def _in_snapshot_ack(self, node: PeerNode, message: Message) -> None:
         if self._leads_sender(node, message):
             self.followers.heard(node)
             self.snapshots.answered(node.id, message)
 
-    def _in_hb_ack(self, node: Any, message: Message) -> None:
+    def _in_hb_ack(self, node: PeerNode, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
         self.followers.heard(node)
@@ -478,22 +479,22 @@ class Group(Elections):
 
     # ------------------------------------------------------------------ receiving as either
 
-    def _in_removed(self, _node: object, message: Message) -> None:
+    def _in_removed(self, _node: PeerNode, message: Message) -> None:
         self._fence.learn_removed(message)
 
-    def _in_fenced(self, _node: object, _message: Message) -> None:
+    def _in_fenced(self, _node: PeerNode, _message: Message) -> None:
         """Ours is the side that goes on: `_fence.admits` has seen to the others."""
 
-    def _in_asleep(self, node: Any, message: Message) -> None:
+    def _in_asleep(self, node: PeerNode, message: Message) -> None:
         if self._leads_sender(node, message):
             self._quiet.member_sleeps(node.id, message)
 
-    def _in_wake(self, node: object, message: Message) -> None:
+    def _in_wake(self, node: PeerNode, message: Message) -> None:
         if self._leads_sender(node, message):
             self._quiet.stir()
             self.followers.heartbeat(node)
 
-    def _in_read(self, node: Any, message: Message) -> None:
+    def _in_read(self, node: PeerNode, message: Message) -> None:
         self.on_read(node.id, message)
 
     # ------------------------------------------------------------------ membership
@@ -559,13 +560,13 @@ class Group(Elections):
         self.campaign_now()
 
 
-def _nodes(ids: Iterable[int], me: int) -> set[Any]:
+def _nodes(ids: Iterable[int], me: int) -> set[PeerNode]:
     return {node_of(node_id) for node_id in ids if node_id != me}
 
 
 _OF_A_LEADER = frozenset({"append_entries", "snapshot"})
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})
-_DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
+_DOORS: dict[str, Callable[[Group, PeerNode, Message], None]] = {
     "append_entries": Group._in_append_entries,
     "next_node_idx": Group._in_next_node_idx,
     "hb_ack": Group._in_hb_ack,

@@ -5,11 +5,9 @@ file that knows its privates.
 
 from __future__ import annotations
 
-from typing import Any
-
 from raft.api import RaftConfig
 from raft.journal import Journal
-from raft.pinned import CANDIDATE, LEADER, LibraryLog, Message, SyncObj, SyncObjConf
+from raft.pinned import CANDIDATE, LEADER, LibraryLog, Message, PeerNode, SyncObj, SyncObjConf
 from raft.records import Entry
 
 
@@ -24,15 +22,15 @@ class LibraryGroup(SyncObj):
     _SyncObj__raftCurrentTerm: int
     _SyncObj__raftCommitIndex: int
     _SyncObj__raftLastApplied: int
-    _SyncObj__raftLeader: Any
+    _SyncObj__raftLeader: PeerNode | None
     _SyncObj__raftElectionDeadline: float
     _SyncObj__newAppendEntriesTime: float
-    _SyncObj__otherNodes: set[Any]
-    _SyncObj__readonlyNodes: set[Any]
-    _SyncObj__connectedNodes: set[Any]
-    _SyncObj__raftNextIndex: dict[Any, int]
-    _SyncObj__raftMatchIndex: dict[Any, int]
-    _SyncObj__lastResponseTime: dict[Any, float]
+    _SyncObj__otherNodes: set[PeerNode]
+    _SyncObj__readonlyNodes: set[PeerNode]
+    _SyncObj__connectedNodes: set[PeerNode]
+    _SyncObj__raftNextIndex: dict[PeerNode, int]
+    _SyncObj__raftMatchIndex: dict[PeerNode, int]
+    _SyncObj__lastResponseTime: dict[PeerNode, float]
 
     def _library_conf(self) -> object:
         config = self._config
@@ -79,7 +77,7 @@ class LibraryGroup(SyncObj):
         return None if leader is None else int(leader.id)
 
     @property
-    def peers(self) -> set[Any]:
+    def peers(self) -> set[PeerNode]:
         """Nodes of the other voters."""
         return self._SyncObj__otherNodes
 
@@ -115,5 +113,5 @@ class LibraryGroup(SyncObj):
 
     # ------------------------------------------------------------------ what it does
 
-    def _to_library(self, node: object, message: Message) -> None:
+    def _to_library(self, node: PeerNode, message: Message) -> None:
         super()._SyncObj__onMessageReceived(node, message)

@@ -139,7 +139,7 @@ class PeerNode(int, Node):  # type: ignore[misc]
 
 
 @lru_cache(maxsize=4096)
-def node_of(node_id: int) -> object:
+def node_of(node_id: int) -> PeerNode:
     """The library's object for a node."""
     return PeerNode(node_id)
 
@@ -197,8 +197,8 @@ class Port(Transport):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(None, None, [])
-        self.out: Callable[[Any, Message], None] = lambda _node, _message: None
+        self.out: Callable[[PeerNode, Message], None] = lambda _node, _message: None
 
-    def send(self, node: object, message: Message) -> bool:
+    def send(self, node: PeerNode, message: Message) -> bool:
         self.out(node, message)
         return True
