@@ -15,7 +15,7 @@ its predecessors in `rules/reorder`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from raft.api import RaftConfig, RaftCounters
 from raft.errors import InvariantBroken
@@ -77,7 +77,7 @@ class Intake:
             answer["blank"] = True
         self._core.post(leader, {**answer, "waiting": self._parked.waiting(self._core.term)})
 
-    def _accept(self, message: Message) -> tuple[int, bool] | None:
+    def _accept(self, message: Mapping[str, Any]) -> tuple[int, bool] | None:
         """Take the entries into the log. The next index to ask for and whether the ones before are
         there (I3); None if the message waits for others.
         """
