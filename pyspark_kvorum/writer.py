@@ -64,6 +64,7 @@ from pyspark_kvorum.options import (
 )
 from pyspark_kvorum.session import Session
 from sqlproxy.rows.schema import Table
+from txn.shared.together import together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -286,12 +287,9 @@ async def _stage_now(session: Session, tasks: list[Staged]) -> None:
                 SINK_SEAL, m.attempt, m.table, m.part, m.task, m.chunks, m.rows, m.crc, m.inline
             )
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_SEALS_IN_FLIGHT):
-                group.create_task(some())
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    async with together() as group:
+        for _ in range(_SEALS_IN_FLIGHT):
+            group.create_task(some())
 
 
 async def _commit_until_definite(session: Session, request: dict[str, object]) -> None:

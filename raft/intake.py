@@ -14,7 +14,7 @@ its predecessors in `rules/reorder`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from raft.api import RaftConfig, RaftCounters

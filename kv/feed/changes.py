@@ -48,7 +48,7 @@ versions of a key newest first.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from kv.base.checksum import CRC_BYTES
 from kv.base.errors import InvalidArgument, SnapshotTooOld
@@ -62,6 +62,7 @@ from kv.mvcc.records import (
     payload_at,
     verified,
 )
+from kv.mvcc.view import Versions
 
 Row = tuple[bytes, bytes | None, int, int]
 """(key, value or None = deleted, version, expire_ms or 0)"""
@@ -69,24 +70,6 @@ _BELOW_BYTES: Final = 8
 _SEEK_ROWS: Final = 4  # what a look into hist costs, in rows of a walk
 _SLICE_ROWS: Final = 128
 _HIST_ROWS: Final = 64
-
-
-class Versions(Protocol):
-    """The applied state (kv.mvcc.view.ReadView), as far as it is needed."""
-
-    @property
-    def safepoint(self) -> int: ...
-
-    def scan(
-        self,
-        family: str,
-        start: bytes,
-        end: bytes,
-        *,
-        reverse: bool = False,
-        limit: int,
-        bytes_max: int = 0,
-    ) -> list[tuple[bytes, bytes]]: ...
 
 
 def row_of(key: bytes, record: bytes, version: int) -> Row:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from kv.feed.changes import Versions, check_above, size_of, walk, whole_versions
+from kv.feed.changes import check_above, size_of, walk, whole_versions
 from kv.feed.recent import Intents, Recent
+from kv.mvcc.view import Versions
 
 
 class Applied(Versions, Protocol):

@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from kv.base.keys import MAX64, escape_open, from_u64, u64, unescape
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_SEALED_ROWS_MAX
-from kv.feed.changes import Versions, make_cursor, parse_cursor
+from kv.feed.changes import make_cursor, parse_cursor
 from kv.mvcc.records import hist_key
+from kv.mvcc.view import Versions
 
 KEY_EVERY: Final = 64
 _TAIL: Final = 8  # of a key in hist: the complement of its version

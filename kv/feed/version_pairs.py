@@ -28,10 +28,11 @@ from typing import Any, Final
 from kv.base.keys import MAX64, escape, escape_open, from_u64, u64
 from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
-from kv.feed.changes import Versions, check_above, make_cursor, parse_cursor
+from kv.feed.changes import check_above, make_cursor, parse_cursor
 from kv.feed.recent import Recent
 from kv.feed.slices import KEY_EVERY, count, sealed
 from kv.mvcc.records import corrupt, is_tombstone, payload_at, verified
+from kv.mvcc.view import Versions
 
 ROWS, VERSIONS, SEALED = range(3)  # the forms of an answer
 Pair = list[Any]

@@ -30,11 +30,26 @@ from kv.mvcc.records import (
 )
 
 
-class View(Protocol):
-    """Evaluated state."""
+class Versions(Protocol):
+    """What both have: slices of the applied state."""
 
     @property
     def safepoint(self) -> int: ...
+
+    def scan(
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+class View(Versions, Protocol):
+    """Evaluated state."""
 
     def cur(self, key: bytes) -> bytes | None:
         """The sealed newest record, its checksum verified. Raises Corruption."""
@@ -76,17 +91,6 @@ class View(Protocol):
     # A range, as `validate` needs it: slices of the applied state, with what is in flight to be put
     # over them.
 
-    def scan(
-        self,
-        family: str,
-        start: bytes,
-        end: bytes,
-        *,
-        reverse: bool = False,
-        limit: int,
-        bytes_max: int = 0,
-    ) -> list[tuple[bytes, bytes]]: ...
-
     def locked_keys(self, start: bytes, end: bytes) -> Iterable[bytes]:
         """Keys of `[start, end)` with an applied intent; `lock` says whether it is still there."""
         ...
@@ -106,13 +110,10 @@ class View(Protocol):
         ...
 
 
-class ReadView(Protocol):
+class ReadView(Versions, Protocol):
     """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every
     record anyway.
     """
-
-    @property
-    def safepoint(self) -> int: ...
 
     @property
     def retention_ms(self) -> int:
@@ -124,17 +125,6 @@ class ReadView(Protocol):
     def multi_cur(self, keys: list[bytes]) -> Sequence[bytes | None]:
         """Sorted unique keys in, one answer per key out."""
         ...
-
-    def scan(
-        self,
-        family: str,
-        start: bytes,
-        end: bytes,
-        *,
-        reverse: bool = False,
-        limit: int,
-        bytes_max: int = 0,
-    ) -> list[tuple[bytes, bytes]]: ...
 
     def lock(self, key: bytes) -> Lock | None: ...
 

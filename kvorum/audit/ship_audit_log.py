@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import urllib.request
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+from kvorum.security import bounded_http
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Shipper:
         def send() -> None:
             try:
                 self._send(lines)
-            except OSError as error:  # urllib's are
+            except OSError as error:
                 failed.append(error)
 
         await self._in_thread(send)
@@ -101,16 +102,10 @@ def _datagrams(family: int, address: str | tuple[str | None, int], lines: bytes)
             one.send((_HEAD + line)[:_DATAGRAM_BYTES_MAX])
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Lines go where the operator said."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
 def _post(url: str, lines: bytes) -> None:
-    opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-    headers = {"content-type": "application/x-ndjson"}
-    request = urllib.request.Request(url, lines, headers, method="POST")
-    with opener.open(request, timeout=_SEND_S_MAX) as answer:
-        answer.read(1)
+    try:
+        answer = bounded_http.ask(url, lines, {"content-type": "application/x-ndjson"})
+    except ValueError as error:
+        raise OSError(str(error)) from error
+    if not 200 <= answer.status < 300:
+        raise OSError(f"{urlsplit(url).hostname} answers {answer.status} to POST {url}")

@@ -1,4 +1,5 @@
-"""Requests of this process to the server that its settings name: the issuer of tokens. They block.
+"""Requests of this process to servers that its settings name: the issuer of tokens, and
+whoever keeps the log of requests. They block.
 
 Nothing is believed of the answer's size or speed: so many bytes, so many seconds in all, and no
 redirect is followed, so that nobody but the settings says who is asked. Proxies of the environment

@@ -26,8 +26,7 @@ ALLOWED: Final = {
     "kvorum/transfer/places.py": "the door's own: opened by kvorum/transfer/allowed_places.py",
     "kvorum/transfer/postgresql.py": "the same, of databases",
     "kvorum/sql/dumping.py": "a client's, of its own cluster",
-    "kvorum/security/bounded_http.py": "the issuer that the node's settings name, and its hosts",
-    "kvorum/audit/ship_audit_log.py": "the log of requests, to where the node's settings say",
+    "kvorum/security/bounded_http.py": "the issuer and the keeper of logs that its settings name",
     "kvorum/programs/localcluster.py": "a command's, that starts nodes of this machine",
 }
 """Who may use libraries that open what a URL or a path names, and why."""

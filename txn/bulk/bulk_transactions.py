@@ -63,6 +63,7 @@ from txn.shared.deadlines import Backoff, Deadline, Rests, sleep
 from txn.shared.grouping import by_partition, end_of_part
 from txn.shared.message_sizes import row_runs
 from txn.shared.ports import Kv, Tso
+from txn.shared.together import together
 from txn.shared.wait_terms import USUAL, Terms
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
@@ -287,12 +288,9 @@ class BulkTransactions:
 
         while waiting:
             began = self.timers.monotonic()
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):
-                        tasks.create_task(one(*waiting.popleft()))
-            except ExceptionGroup as failed:
-                raise failed.exceptions[0] from None
+            async with together() as tasks:
+                for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):
+                    tasks.create_task(one(*waiting.popleft()))
             alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
         return missed
 
@@ -349,13 +347,10 @@ class BulkTransaction:
     ) -> None:
         waiting = deque(messages)
         while waiting:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
-                        part_keys, part_values = waiting.popleft()
-                        tasks.create_task(self.send_rows(part_keys, part_values, laid=laid))
-            except ExceptionGroup as failed:
-                raise failed.exceptions[0] from None
+            async with together() as tasks:
+                for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
+                    part_keys, part_values = waiting.popleft()
+                    tasks.create_task(self.send_rows(part_keys, part_values, laid=laid))
 
     async def prewrite_pieces(
         self,
@@ -377,13 +372,10 @@ class BulkTransaction:
             arrived(sum(len(keys) for keys, _ in messages))
             room.release()
 
-        try:
-            async with asyncio.TaskGroup() as tasks, aclosing(pieces):
-                async for messages in pieces:
-                    await room.acquire()
-                    tasks.create_task(lay(messages))
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        async with together() as tasks, aclosing(pieces):
+            async for messages in pieces:
+                await room.acquire()
+                tasks.create_task(lay(messages))
 
     async def send_rows(
         self,
@@ -541,12 +533,9 @@ async def _each(records: Sequence[Record], do: Callable[[bytes, int], Awaitable[
         while waiting:
             await do(*waiting.popleft())
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
-                tasks.create_task(some())
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    async with together() as tasks:
+        for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
+            tasks.create_task(some())
 
 
 def _sent(keys: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[object, object]:

@@ -13,7 +13,6 @@ down by then is rolled back, or expires.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -27,6 +26,7 @@ from txn.bulk.bulk_transactions import BulkTransaction, BulkTransactions
 from txn.bulk.streaming import Streaming
 from txn.commit.sending import Shared
 from txn.shared.message_sizes import op_bytes, runs
+from txn.shared.together import together
 from txn.shared.wait_terms import Terms
 
 _MOVES_MAX: Final = 4
@@ -103,12 +103,9 @@ class LargeCommit:
         laid = 1
         while some := list(islice(waiting, LARGE_IN_FLIGHT_MAX)):
             self._streaming.check_wanted()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for portion in some:
-                        group.create_task(_send(self._txn, portion))
-            except ExceptionGroup as failed:
-                raise failed.exceptions[0] from None
+            async with together() as group:
+                for portion in some:
+                    group.create_task(_send(self._txn, portion))
             laid += sum(map(len, some))
             del some
         assert laid == len(self._buffer), f"{laid} of {len(self._buffer)} keys are prewritten"
