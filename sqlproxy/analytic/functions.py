@@ -75,6 +75,7 @@ class Functions:
 
     def __init__(self) -> None:
         self.made: dict[Any, Function] = {}
+        self.wanted = 0  # how often one was asked for
         self.weigher: Function | None = None
         self.failed: SqlError | None = None
         self.ended = False  # nobody waits for the query any more
@@ -90,6 +91,7 @@ class Functions:
         volatile: bool = False,
     ) -> str:
         """The name of a function of rows of values in user form, made once per `key`."""
+        self.wanted += 1
         found = self.made.get(key)
         if found is None:
             call = self._call(row_fn, tuple(parameters), result)
@@ -102,6 +104,11 @@ class Functions:
             )
             self.made[key] = found
         return found.name
+
+    def forget(self, count: int) -> None:
+        """Those after the first so many are not called."""
+        while len(self.made) > count:
+            self.made.popitem()
 
     def weighing(self) -> str:
         """The name of a function of the bytes of each row that leaves DuckDB, which refuses those

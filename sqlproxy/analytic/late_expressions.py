@@ -1,11 +1,13 @@
-"""What can raise, computed row by row after DuckDB. Pure.
+"""What is computed row by row after DuckDB, in the order of the rows. Pure.
 
-DuckDB computes some thousand rows at a time, so a row that fails may stand after a LIMIT, or
-after rows that a cursor gives out first. A query that failed before its first row runs once more:
-DuckDB makes the rows without what can raise, and closures do the rest in the order of the rows, up
-to the one that fails. Only a query over FROM and WHERE can wait so; what is grouped or sorted by
-needs all rows in PostgreSQL too. A query that does not fail never comes here, and is as quick as
-DuckDB is.
+DuckDB computes some thousand rows at a time, and sorts what it has computed. So what closures
+compute of the outermost list of a query, and nothing is sorted by, is left to when its row goes
+out: a LIMIT spares the rows behind it, and so does a cursor that nobody reads to its end. Where
+LIMIT stands further inside, a query around it computes the list for the rows that are left.
+
+A row that fails in DuckDB may stand after such a bound, too. A query that failed before its first
+row runs once more, and all that can raise waits. Only a query over FROM and WHERE can wait so; what
+is grouped or sorted by needs all rows in PostgreSQL too.
 """
 
 from __future__ import annotations
@@ -19,35 +21,40 @@ from sqlproxy.front.bound.statements import Select, SubQuery
 from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.front.closures.raising import inside
 from sqlproxy.pg.answers import Row
-from sqlproxy.tables.selecting import in_pieces
+from sqlproxy.tables.selecting import growing, in_pieces
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.memory import now
 
 Places = tuple[int, ...]
 
 
 def patient(select: Select) -> bool:
     """Whether a query may come further when it runs so: see `Selects`."""
-    return waits(select) or any(isinstance(one, SubQuery) for one in inside(select))
+    return waits_for_errors(select) or any(isinstance(one, SubQuery) for one in inside(select))
 
 
 def waits(select: Select) -> bool:
     """Whether the list of a query may be computed after its rows."""
-    return bool(select.items) and not (
-        select.aggregates
-        or select.sets
+    return not (
+        select.sets
         or select.distinct
         or select.distinct_on
         or select.operation is not None
         or select.values is not None
         or select.with_ties
-        or select.locking
     )
+
+
+def waits_for_errors(select: Select) -> bool:
+    """The same of all that can raise."""
+    return bool(select.items) and waits(select) and not (select.aggregates or select.locking)
 
 
 def waits_with_where(select: Select) -> bool:
     """The same of WHERE: nothing depends on all rows that it leaves."""
     bounds = (one for one in (select.limit, select.offset) if one is not None)
     return (
-        waits(select)
+        waits_for_errors(select)
         and not (select.order or select.windows)
         and not any(isinstance(part, SubQuery) for one in bounds for part in walk(one))
     )
@@ -63,6 +70,7 @@ class Late:
     targets: list[tuple[Fn | None, Places]] = field(default_factory=list)
     skip: int = 0
     keep: int | None = None
+    before: int = 0  # so many rows of DuckDB were there
 
     @property
     def done(self) -> bool:
@@ -73,19 +81,34 @@ class Late:
         """What becomes of some rows of DuckDB, piece by piece; the error of the first
         that fails comes after them. Raises SqlError.
         """
-        return in_pieces(rows, lambda row: None if self.done else self._made(row, env))
+        for some in growing(rows, self.before):
+            now().fresh()
+            try:
+                made = None if self.conditions else [self._made(row, env) for row in some]
+            except SqlError:
+                made = None
+            if made is None:
+                yield from in_pieces(some, lambda row: self._kept(row, env))
+            else:
+                yield made
+        self.before += len(rows)
 
-    def _made(self, row: Row, env: Env) -> Row | None:
+    def _made(self, row: Row, env: Env) -> Row:
+        return tuple(
+            row[places[0]] if fn is None else fn([row[at] for at in places], env)
+            for fn, places in self.targets
+        )
+
+    def _kept(self, row: Row, env: Env) -> Row | None:
+        if self.done:
+            return None
         for condition, places in self.conditions:
             if condition([row[at] for at in places], env) is not True:
                 return None
         if self.skip:
             self.skip -= 1
             return None
-        made = tuple(
-            row[places[0]] if fn is None else fn([row[at] for at in places], env)
-            for fn, places in self.targets
-        )
+        made = self._made(row, env)
         if self.keep is not None:
             self.keep -= 1
         return made

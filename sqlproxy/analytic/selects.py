@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlproxy.analytic.aggregates import Calls, direction, nested
-from sqlproxy.analytic.expressions import PARTS_MAX, Expressions, Sql
+from sqlproxy.analytic.expressions import PARTS_MAX, Apart, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.guarding import (
@@ -25,7 +25,13 @@ from sqlproxy.analytic.guarding import (
     together,
     where_true,
 )
-from sqlproxy.analytic.late_expressions import Late, Places, waits, waits_with_where
+from sqlproxy.analytic.late_expressions import (
+    Late,
+    Places,
+    waits,
+    waits_for_errors,
+    waits_with_where,
+)
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.set_returning import LISTS, SERIES, column_of
 from sqlproxy.duck import ducktext as d
@@ -72,6 +78,7 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
+_NOTHING: Final = Sql(d.null("BOOLEAN"), oids.BOOL, "BOOLEAN")
 _NO_TEXT: Final = d.primary("")  # of a query's columns, which are known by their places
 _WRITTEN_MAX: Final = 16  # rows of VALUES that are written into the text
 _STEPPED: Final = frozenset(
@@ -433,7 +440,7 @@ class Selects:
         sources = [self._item(item, frame, select.conjuncts) for item in select.items]
         sources += self._expand(select, frame)
         parts = [f"FROM {', '.join(sources)}"] if sources else []
-        if self._late and len(self._frames) == 1 and waits(select):
+        if self._late and self._outermost and waits_for_errors(select):
             return self._waiting(select, frame, " ".join(parts))
         if select.where is not None:
             parts.append(f"WHERE {self._on(select.where, select.items, frame)}")
@@ -458,10 +465,11 @@ class Selects:
         if own:
             said = [*frame.known, *met(select.items), *select.conjuncts]
             said = [one for one in said if not any(isinstance(x, SubQuery) for x in walk(one))]
-        targets = self._targets(select, frame, said)
+        targets, left = self._targets(select, frame, said)
         locked = self._locked(select)
         targets += [Sql(d.primary(key), oids.BYTEA, "BLOB") for key in locked]
-        listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
+        inner = [*targets, *(one for part in left.values() for one in part.inputs)]
+        listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(inner))
         if guarding and said:
             listed_targets += f", {self.expressions.text(self._in_order(said))} AS g"
         word = self._distinct(select, targets)
@@ -470,20 +478,51 @@ class Selects:
         if select.with_ties:
             made += self._ties(select)
         made += (f" ORDER BY {keys}" if keys else "") + self._bounds(select)
+        if left:
+            return self._around_rows(Query(made, tuple(inner), len(locked)), targets, left)
         return Query(made, tuple(targets), len(locked), guarding and bool(said))
+
+    def _around_rows(self, rows: Query, targets: Sequence[Sql], left: dict[int, Apart]) -> Query:
+        """What is `left` of the targets, for each of the rows, whose columns are the targets and
+        then what that is computed from.
+        """
+        places: dict[int, Places] = {}
+        at = len(targets)
+        for n, part in left.items():
+            places[n] = tuple(range(at, at + len(part.inputs)))
+            at += len(part.inputs)
+        if self._outermost:
+            late = Late()
+            for n in range(len(targets)):
+                late.targets.append((left[n].fn, places[n]) if n in left else (None, (n,)))
+            return replace(rows, late=late)
+        name = self._name()
+        given = rows.under(name)
+        shown = [
+            self.expressions.called(left[n], [given[at] for at in places[n]])
+            if n in left
+            else given[n]
+            for n in range(len(targets))
+        ]
+        listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(shown))
+        return Query(f"SELECT {listed} FROM ({rows.text}) AS {name}", tuple(shown))
+
+    @property
+    def _outermost(self) -> bool:
+        return len(self._frames) == 1
 
     def _waiting(self, select: Select, frame: Frame, source: str) -> Query:
         """Without what can raise: `Late` computes it row by row."""
         late, columns = Late(), list[Sql]()
 
         def apart(expr: Expr) -> tuple[Fn, Places]:
-            _, fn, inputs = self.expressions.apart(expr)
-            places = tuple(range(len(columns), len(columns) + len(inputs)))
-            columns.extend(inputs)
-            return fn, places
+            part = self.expressions.apart(expr)
+            places = tuple(range(len(columns), len(columns) + len(part.inputs)))
+            columns.extend(part.inputs)
+            return part.fn, places
 
         def waiting(expr: Expr) -> bool:  # queries are DuckDB's, and so is what guards them
-            return self.raises(expr) and not any(isinstance(one, SubQuery) for one in walk(expr))
+            return self.raises(expr) and not _asks(expr)
 
         where = list(select.conjuncts)
         if waits_with_where(select):
@@ -567,8 +606,13 @@ class Selects:
     def _in_order(self, said: Sequence[Expr]) -> Expr:
         return where_true(said[:-1], said[-1], self.raises)
 
-    def _targets(self, select: Select, frame: Frame, said: Sequence[Expr]) -> list[Sql]:
-        """`said`: what the query says of its rows, where DuckDB may compute a column before."""
+    def _targets(
+        self, select: Select, frame: Frame, said: Sequence[Expr]
+    ) -> tuple[list[Sql], dict[int, Apart]]:
+        """`said`: what the query says of its rows, where DuckDB may compute a column before. What
+        closures compute of the rows that are left in the end, by its place, is not among them.
+        """
+        left: dict[int, Apart] = {}
         frame.expanding = True
         try:
             exprs = [target.expr for target in select.targets]
@@ -576,7 +620,19 @@ class Selects:
                 exprs = [
                     where_true(said, one, self.raises) if self.raises(one) else one for one in exprs
                 ]
-            return [self.expressions.sql(one) for one in exprs]
+            if not (self._outermost or select.limit is not None) or not waits(select):
+                return [self.expressions.sql(one) for one in exprs], left
+            targets = []
+            sorted_by = {one.target for one in select.order}
+            for at, expr in enumerate(exprs):
+                functions, known = self.functions.wanted, len(self.functions.made)
+                made = self.expressions.sql(expr)
+                if self.functions.wanted > functions and at not in sorted_by and not _asks(expr):
+                    self.functions.forget(known)
+                    left[at] = self.expressions.apart(expr)
+                    made = _NOTHING
+                targets.append(made)
+            return targets, left
         finally:
             frame.expanding = False
 
@@ -1071,6 +1127,11 @@ def _leaves(items: Sequence[Item], nullable: bool = False) -> Iterator[tuple[Ite
             continue
         yield from _leaves((item.left,), nullable or item.kind in ("right", "full"))
         yield from _leaves((item.right,), nullable or item.kind in ("left", "full"))
+
+
+def _asks(expr: Expr) -> bool:
+    """Whether it has a query."""
+    return any(isinstance(one, SubQuery) for one in walk(expr))
 
 
 def _hashed(expr: SubQuery, operator: str) -> bool:

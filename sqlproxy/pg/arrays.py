@@ -9,16 +9,27 @@ Deliberately missing: lower bounds other than 1 (`[0:1]={…}` is refused; `[1:2
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
+from sqlproxy.pg import oids
 from sqlproxy.pg.style import SPACES
-from sqlproxy.values.breaks import pause
+from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
 from sqlproxy.values.memory import room
 
+P = TypeVar("P", str, bytes)
 DIMENSIONS_MAX: Final = 6
-_LARGE: Final = 1 << 16  # characters that nobody has to ask for
+_LARGE: Final = 1 << 16  # characters that are written before somebody asks whether more may be
+_BARE: Final = frozenset(
+    (
+        *(oids.INT2, oids.INT4, oids.INT8, oids.OID, oids.FLOAT4, oids.FLOAT8, oids.NUMERIC),
+        *(oids.BOOL, oids.UUID),
+    )
+)
+"""Types whose elements are never quoted."""
+_PIECE: Final = 1 << 8  # elements that are written at once
+_ODD: Final = frozenset((type(None), list, tuple))  # what is no element by itself
 _QUOTE = re.compile(r'[{},"\\\s]', re.ASCII)
 _ESCAPE = re.compile(r'["\\]')
 _TOKEN = re.compile(
@@ -29,7 +40,10 @@ _ONE_BOUND = re.compile(r"\[([+-]?\d+)(?::([+-]?\d+))?\]")
 _UNESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
-def array_writer(write: Callable[[object], str]) -> Callable[[list[object]], str]:
+def array_writer(write: Callable[[object], str], of: int) -> Callable[[list[object]], str]:
+    """Of arrays with elements of a type."""
+    bare = of in _BARE
+
     def element(value: object) -> str:
         if value is None:
             return "NULL"
@@ -40,19 +54,33 @@ def array_writer(write: Callable[[object], str]) -> Callable[[list[object]], str
             return f'"{_ESCAPE.sub(_backslash, text)}"'
         return text
 
+    def several(values: Sequence[object]) -> str:
+        pause()
+        return ",".join(map(write if _ODD.isdisjoint(map(type, values)) else element, values))
+
     def array(values: list[object] | tuple[object, ...]) -> str:
         if not values:
             return "{}"
-        parts, size = [], 0
-        for value in values:
-            pause()
-            parts.append(element(value))
-            size += len(parts[-1]) + 1
-            if size > _LARGE:
-                room(size)
-        return "{" + ",".join(parts) + "}"
+        parts = map(several, _pieces(values)) if bare else map(element, paused(values))
+        return "{" + ",".join(measured(parts)) + "}"
 
     return array
+
+
+def measured(parts: Iterable[P]) -> Iterator[P]:
+    """The parts of what is written, while there is room for it. Raises SqlError: 54000, 53200."""
+    size, most = 0, _LARGE
+    for part in parts:
+        yield part
+        size += len(part) + 1
+        if size > most:
+            pause()
+            room(size)
+            most = size + _LARGE
+
+
+def _pieces(values: Sequence[object]) -> Iterator[Sequence[object]]:
+    return (values[at : at + _PIECE] for at in range(0, len(values), _PIECE))
 
 
 def _backslash(found: re.Match[str]) -> str:

@@ -28,11 +28,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlproxy.pg import oids
-from sqlproxy.pg.arrays import DIMENSIONS_MAX, shape_of
+from sqlproxy.pg.arrays import DIMENSIONS_MAX, measured, shape_of
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.numbers import checked_numeric
 from sqlproxy.pg.text import NAME_BYTES_MAX, no_such_type
 from sqlproxy.values import enums
+from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import (
     DATETIME_OVERFLOW,
     INVALID_BINARY,
@@ -225,6 +226,12 @@ def _no_function(direction: str, oid: int) -> SqlError:
 
 
 def _array_writer(element: int, write: Writer, lower: int) -> Writer:
+    def one(value: object) -> bytes:
+        if value is None:
+            return b"\xff\xff\xff\xff"
+        raw = write(value)
+        return _I4.pack(len(raw)) + raw
+
     def array(values: Any) -> bytes:
         if isinstance(values, str):  # a vector as the catalog has it: "1 2"
             values = [int(piece) for piece in values.split()]
@@ -233,15 +240,10 @@ def _array_writer(element: int, write: Writer, lower: int) -> Writer:
             return _ARRAY.pack(0, 0, element)
         flat = values
         for _ in shape[1:]:
-            flat = [value for row in flat for value in row]
+            flat = [value for row in paused(flat) for value in row]
         out = [_ARRAY.pack(len(shape) or 1, None in flat, element)]
         out += [_DIMENSION.pack(length, lower) for length in shape or (0,)]
-        for value in flat:
-            if value is None:
-                out.append(b"\xff\xff\xff\xff")
-            else:
-                raw = write(value)
-                out += (_I4.pack(len(raw)), raw)
+        out += measured(map(one, paused(flat)))
         return b"".join(out)
 
     return array
@@ -462,7 +464,7 @@ def _array_reader(element: int, read: Reader) -> Reader:
         if at != len(raw):
             raise _wrong_length("array")
         for length in lengths[:0:-1]:
-            flat = [flat[i : i + length] for i in range(0, len(flat), length)]
+            flat = [flat[i : i + length] for i in paused(range(0, len(flat), length))]
         return flat
 
     return array
@@ -505,7 +507,7 @@ def _elements(raw: bytes, at: int, lengths: list[int], read: Reader) -> tuple[li
     if total * 4 > len(raw) - at:  # every element has at least its length: nothing is reserved
         raise SqlError(INVALID_BINARY, "insufficient data left in message")
     values: list[object] = []
-    for _ in range(total):
+    for _ in paused(range(total)):
         size = _I4.unpack_from(raw, at)[0]
         at += 4
         if size == -1:

@@ -90,7 +90,7 @@ def writer(oid: int, style: Style = DEFAULT) -> Writer:
     element = oids.element_of(oid)
     if element is None:
         raise no_such_type(oid)
-    return array_writer(writer(element.oid, style))
+    return array_writer(writer(element.oid, style), element.oid)
 
 
 def _timestamptz_writer(style: Style) -> Writer:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select, SelectItem
@@ -13,6 +14,18 @@ from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.front.stages.sequence_stages import takes
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.sorting import sort_key, sortable
+from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError
+
+
+def bounds(offset: Fn | None, limit: Fn | None, env: Env) -> tuple[int, int | None]:
+    """How many rows are skipped, and how many come then. Raises SqlError for negative ones."""
+    keep = None if limit is None else limit((), env)
+    skip = None if offset is None else offset((), env)
+    if keep is not None and keep < 0:
+        raise SqlError(INVALID_LIMIT, "LIMIT must not be negative")
+    if skip is not None and skip < 0:
+        raise SqlError(INVALID_OFFSET, "OFFSET must not be negative")
+    return skip or 0, keep
 
 
 def listing_plan(select: Select) -> ListingPlan | None:
@@ -76,15 +89,17 @@ class ListingPlan:
 
     def rows(self, env: Env) -> Sequence[Row]:
         """All rows; they are as many as the statement is long."""
-        rows: list[Row] = [tuple([fn((), env) for fn in row]) for row in self._rows]
+        skip, keep = bounds(self._offset, self._limit, env)
+        if keep == 0:
+            return []
+        found: Iterable[Row] = (tuple([fn((), env) for fn in row]) for row in self._rows)
         if self._where is not None:
-            rows = [row for row in rows if self._where(row, env) is True]
+            where = self._where
+            found = (row for row in found if where(row, env) is True)
         if self._key is not None:
             key = self._key
-            rows.sort(key=lambda row: key(row, env))
-        skip = 0 if self._offset is None else self._offset((), env) or 0
-        if self._limit is not None and (keep := self._limit((), env)) is not None:
-            rows = rows[: skip + keep] if keep else []
+            found = sorted(found, key=lambda row: key(row, env))
+        rows = list(islice(found, None if keep is None else skip + keep))
         if self._numbered:  # numbers are taken for the rows that OFFSET skips, too
             return [tuple([fn(row, env) for fn in self._targets]) for row in rows][skip:]
         if self._targets:

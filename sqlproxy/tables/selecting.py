@@ -26,9 +26,9 @@ from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.tables.access import Access, Ordering, choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.rules import Row
-from sqlproxy.tables.select_values import ListingPlan, listing_plan
+from sqlproxy.tables.select_values import ListingPlan, bounds, listing_plan
 from sqlproxy.tables.sorting import sort_key, sortable
-from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
+from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.memory import now, size_of_rows
 from txn.transaction import TxnReads
 
@@ -52,16 +52,21 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | Non
     return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
 
 
-def _passed(where: Fn, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
-    """The rows that meet a condition, before the first for which it fails."""
-    now().fresh()
-    try:
-        yield [row for row in rows if where(row, env) is True]
-    except SqlError:
-        made, failed = until_failure(rows, lambda row: row if where(row, env) is True else None)
-        yield made
-        if failed is not None:
-            raise failed from None
+def _passed(where: Fn, rows: Sequence[Row], env: Env, before: int) -> Iterator[list[Row]]:
+    """The rows, which come after so many, that meet a condition, before the first for which it
+    fails.
+    """
+    for some in growing(rows, before):
+        now().fresh()
+        try:
+            kept = [row for row in some if where(row, env) is True]
+        except SqlError:
+            kept, failed = until_failure(some, lambda row: row if where(row, env) is True else None)
+            yield kept
+            if failed is not None:
+                raise failed from None
+        else:
+            yield kept
 
 
 def until_failure(
@@ -99,6 +104,17 @@ def in_pieces(rows: Sequence[T], make: Callable[[T], T | None]) -> Iterator[list
             raise failed
     if made:
         yield made
+
+
+def growing(rows: Sequence[T], before: int) -> Iterator[Sequence[T]]:
+    """The rows in pieces of as many as came `before` them: who takes few, as FETCH does, pays for
+    few.
+    """
+    at = 0
+    while at < len(rows):
+        some = rows[at : at + max(1, before + at)]
+        yield some
+        at += len(some)
 
 
 class TooManyRows(Exception):
@@ -193,7 +209,7 @@ class SelectPlan:
             if rows := await self.point_rows(reads, env, touched):
                 yield rows
             return
-        skip, keep = self._bounds(env)
+        skip, keep = bounds(self._offset, self._limit, env)
         if keep == 0:
             return
         source = self._filtered(reads, env, touched, keep, skip)
@@ -201,9 +217,10 @@ class SelectPlan:
             wanted = None if keep is None else skip + keep
             rows = await self._sorted(source, env, wanted)
             for at in range(skip, len(rows), SQL_SCAN_ROWS):
-                for made in self._outs(rows[at : at + SQL_SCAN_ROWS], env):
+                for made in self._outs(rows[at : at + SQL_SCAN_ROWS], env, at - skip):
                     yield made
             return
+        before = 0
         async for batch in source:
             if skip >= len(batch):
                 skip -= len(batch)
@@ -213,8 +230,9 @@ class SelectPlan:
             if keep is not None:
                 rows = rows[:keep]
                 keep -= len(rows)
-            for made in (rows,) if self._whole else self._outs(rows, env):
+            for made in (rows,) if self._whole else self._outs(rows, env, before):
                 yield made
+            before += len(rows)
             if keep == 0:
                 return
 
@@ -234,7 +252,7 @@ class SelectPlan:
         if self._where is not None and self._where(row, env) is not True:
             return []
         if self._limit is not None or self._offset is not None:
-            skip, keep = self._bounds(env)
+            skip, keep = bounds(self._offset, self._limit, env)
             if skip or keep == 0:
                 return []
         return [row if self._whole else self._out(row, env)]
@@ -247,13 +265,15 @@ class SelectPlan:
         if keep is not None and self._key is None:
             page = min(SQL_SCAN_ROWS, max(1, keep + skip))
         if not self._holds:
+            before = 0
             async for values in self.reader.values(reads, env, touched, page=page):
                 rows = values
                 if not self._dense:
                     rows = [tuple([row[at] for at in self._places]) for row in values]
-                for kept in (rows,) if where is None else _passed(where, rows, env):
+                for kept in (rows,) if where is None else _passed(where, rows, env, before):
                     if kept:
                         yield kept
+                before += len(rows)
             return
         found = self.reader.batches(reads, env, touched, page=page)
         async for batch in found:
@@ -280,25 +300,19 @@ class SelectPlan:
             return taken
         return tuple([fn(row, env) for fn in self._targets])
 
-    def _outs(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
-        """What goes out for the rows, before the first that fails."""
-        now().fresh()
-        try:
-            made = [self._out(row, env) for row in rows]
-        except SqlError:
-            yield from in_pieces(rows, lambda row: self._out(row, env))
-        else:
-            yield made
-
-    def _bounds(self, env: Env) -> tuple[int, int | None]:
-        """OFFSET and LIMIT. Raises SqlError for negative ones."""
-        keep = None if self._limit is None else self._limit((), env)
-        skip = None if self._offset is None else self._offset((), env)
-        if keep is not None and keep < 0:
-            raise SqlError(INVALID_LIMIT, "LIMIT must not be negative")
-        if skip is not None and skip < 0:
-            raise SqlError(INVALID_OFFSET, "OFFSET must not be negative")
-        return skip or 0, keep
+    def _outs(self, rows: Sequence[Row], env: Env, before: int) -> Iterator[list[Row]]:
+        """What goes out for the rows, which come after so many, before the first that fails."""
+        if self._taken is not None:
+            yield list(map(self._taken, rows))
+            return
+        for some in growing(rows, before):
+            now().fresh()
+            try:
+                made = [self._out(row, env) for row in some]
+            except SqlError:
+                yield from in_pieces(some, lambda row: self._out(row, env))
+            else:
+                yield made
 
     async def _sorted(self, source: Batches, env: Env, wanted: int | None) -> list[Row]:
         """All rows in order, the first `wanted` of them; never more than that, and a page, in
@@ -335,10 +349,9 @@ class ConstantPlan:
         self._offset = None if select.offset is None else compile(select.offset).fn
 
     def rows(self, env: Env) -> list[Row]:
+        skip, keep = bounds(self._offset, self._limit, env)
+        if skip or keep == 0:
+            return []
         if self._where is not None and self._where((), env) is not True:
-            return []
-        if self._limit is not None and self._limit((), env) == 0:
-            return []
-        if self._offset is not None and (self._offset((), env) or 0) > 0:
             return []
         return [tuple(fn((), env) for fn in self._targets)]

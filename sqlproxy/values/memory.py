@@ -30,12 +30,14 @@ from kv.base.limits import (
     SQL_VALUE_BYTES_MAX,
     TXN_SPILL_BYTES,
 )
+from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
 SETTING: Final = "statement_memory_bytes"
 _PIECES: Final = 4  # of an answer, which one limit has room for
 _PLACE: Final = 8  # of a value in its row
 _WIDE: Final = 4  # bytes of a character, where they are not all ASCII's
+_PIECE: Final = 1 << 12  # values that are looked at between two breaks
 _DEEP: Final = frozenset((list, tuple, dict))
 
 
@@ -234,7 +236,11 @@ def size_of(value: Any) -> int:
     size = getsizeof(value)
     if type(value) in _DEEP:
         parts = (*value, *value.values()) if isinstance(value, dict) else value
-        size += sum(map(size_of, parts))
+        for at in range(0, len(parts), _PIECE):
+            some = parts[at : at + _PIECE]
+            size += sum(map(getsizeof if _DEEP.isdisjoint(map(type, some)) else size_of, some))
+            if at:
+                pause()
     return size
 
 

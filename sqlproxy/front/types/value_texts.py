@@ -87,7 +87,7 @@ def writer(oid: int, style: Style) -> Writer:
     """What writes a value of a type as text, as a cast to text does (bool: `true`)."""
     if element := element_of(oid):
         inner = (lambda v: "t" if v else "f") if element == oids.BOOL else writer(element, style)
-        return arrays.array_writer(inner)
+        return arrays.array_writer(inner, element)
     if oid == oids.TIMESTAMPTZ:
         return lambda value: datetimes.write_timestamptz(value, style.zone)
     if found := _WRITERS.get(oid):
