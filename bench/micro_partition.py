@@ -22,6 +22,7 @@ from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
+from kv.base.intents import NOBODY
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
@@ -39,6 +40,8 @@ KEYS = 20_000
 
 class Callers:
     """A connection with `n` callers that share it, each with one request in flight."""
+
+    author = NOBODY
 
     def __init__(self, machine: PartitionMachine, request: Callable[[int], list[Any]]) -> None:
         self.machine, self.request = machine, request

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from kv.base import limits
 from kv.base.errors import KvorumError
-from procedures.verbs import SINK_BEGIN
+from procedures.verbs import SINK_BEGIN, SINK_PLACE
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from sqlproxy.rows.schema import Table
@@ -36,7 +36,7 @@ class Alive:
     ) -> None:
         self._options, self._table, self._attempt, self._beat_s = options, table, attempt, beat_s
         self._over = threading.Event()
-        self._kept: list[tuple[bytes, int]] = []
+        self._kept: list[tuple[int, str, int]] = []
         self._thread = threading.Thread(target=self._beat, name="kvorum-lease", daemon=True)
 
     def __enter__(self) -> Self:
@@ -52,9 +52,9 @@ class Alive:
         self._over.set()
         self._thread.join(_JOIN_S)  # one that asks a silent node ends by itself
 
-    def keep(self, anchor: bytes, start_ts: int) -> None:
+    def keep(self, part: int, task: str, start_ts: int) -> None:
         """From now on until the task ends."""
-        self._kept.append((anchor, start_ts))
+        self._kept.append((part, task, start_ts))
 
     def _beat(self) -> None:
         waited_s, pause_s = 0.0, min(self._beat_s, KEPT_BEAT_S)
@@ -74,10 +74,9 @@ class Alive:
                 continue
 
     async def _beat_once(
-        self, session: Session, kept: list[tuple[bytes, int]], *, due: bool
+        self, session: Session, kept: list[tuple[int, str, int]], *, due: bool
     ) -> None:
-        if kept:
-            await session.opened()
-            await session.txn.bulk.keep(kept, limits.SINK_PLACED_TTL_MS)
+        for one in kept:
+            await session.ask(SINK_PLACE, self._attempt, self._table.id, *one)
         if due:
             await session.ask(SINK_BEGIN, self._attempt, self._table.id, limits.SINK_LEASE_MS)

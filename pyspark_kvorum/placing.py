@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _RUNS_MAX: Final = 8  # of one chunk; more are no order at all
 _LAID_OVERHEAD: Final = 24
 
-Keep = Callable[[bytes, int], None]
-"""Keep the transaction of this anchor and start alive."""
+Keep = Callable[[int, str, int], None]
+"""Keep the transaction of this part, task and start alive."""
 
 
 class Placing:
@@ -65,7 +65,7 @@ class Placing:
             return False  # a node of an older version
         self._refused = not may
         if may:
-            self._keep(self._anchor, start_ts)
+            self._keep(self._part, self._task, start_ts)
             self._txns.append(bulk.begin(start_ts, self._anchor, met=met_by(self._attempt)))
         return bool(may)
 

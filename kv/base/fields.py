@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 from kv.base import limits
 from kv.base.descriptors import PARTITION_ID_MAX, is_descriptor
 from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.intents import TxnId
 from kv.base.timestamps import MAX
 
 Check = Callable[[str, Any], None]
@@ -190,7 +191,9 @@ def keys_up_to(most: int) -> Check:
 
 def check_ignored(what: str, value: object) -> None:
     """The transactions whose intents a reader does not mind."""
-    if value is not None and (type(value) is not list or any(type(ts) is not int for ts in value)):
+    if value is not None and (
+        type(value) is not list or any(type(one) not in (int, bytes) for one in value)
+    ):
         raise InvalidArgument(f"{what} must be nil or a list of transaction ids")
 
 
@@ -223,7 +226,7 @@ Row = Annotated[list[Any], descriptor]
 RangeBound = Annotated[bytes, check_bound]
 Value = Annotated[bytes, check_value]
 Cond = Annotated[int | None, optional(integer(0, MAX))]  # the version that is expected, 0 = none
-Ignored = Annotated[list[int] | None, check_ignored]
+Ignored = Annotated[list[TxnId] | None, check_ignored]
 TxnTtlMs = Annotated[int, integer(1, limits.TXN_TTL_MS_MAX)]
 TsoCount = Annotated[int, integer(1, limits.TSO_COUNT_MAX)]
 Unchecked = Annotated[Any, anything]

@@ -8,9 +8,9 @@ order. `budget_ms` is the time the caller still waits, 0 = the default.
 
 Arguments of partition methods begin with `partition_id, epoch` of the caller's location cache; a
 mismatch is answered MOVED with the descriptor that serves now. Timestamps are plain integers.
-`read_ts` 0 = the newest acknowledged; `ignore` = start_ts of intents known to commit above read_ts,
-or None; `cond` 0 = absent, else the version it must have, or None; options:
-kv/base/options.py.
+`read_ts` 0 = the newest acknowledged; `ignore` = ids of transactions known to commit above read_ts
+(start_ts, or of a user's 8 bytes of it and the name), or None; `cond` 0 = absent, else the version
+it must have, or None; options: kv/base/options.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from kv.base.fields import (
+    BOUND_BYTES_MAX,
     Bound,
     Cond,
     Flag,
@@ -42,12 +43,14 @@ from kv.base.fields import (
     octets,
     one_of,
     optional,
+    text,
 )
 from kv.base.limits import (
     FEED_BYTES_MAX,
     FEED_ROWS_MAX,
     FRAME_BYTES_MAX,
     MULTI_KEYS_MAX,
+    NAME_CHARS_MAX,
     PARALLEL_KEYS_MAX,
     RANGE_PARTS_MAX,
     SCAN_ROWS_MAX,
@@ -257,23 +260,27 @@ class Rollback(_OfRecord):
 @_end(13)
 class Check(_OfRecord):
     """→ status, commit_ts, min_commit_ts, age_ms, owner; of a STAGING one also its parts: [[key,
-    …], …].
+    …], …], and whose it is. `met`: the key of an intent of it; empty: none was met, so one without
+    a record is let be. `user`: whose that intent is.
     """
 
     push_above: Timestamp
     ttl_ms: Annotated[int, integer(0, 1 << 32)]
+    met: Annotated[bytes | None, optional(octets(BOUND_BYTES_MAX))] = None
+    user: Annotated[str | None, optional(text(NAME_CHARS_MAX))] = None
 
 
 @_end(14, rises=True)
 class Resolve(Request):
     """→ intents and guards resolved, keys left. commit_ts 0 = rolled back. A chunk intent is
     resolved whole, and few chunks at once: ask again while keys are left. A guard is named by the
-    key where it begins.
+    key where it begins. `anchor`: only what has its record there.
     """
 
     start_ts: Fresh
     commit_ts: Timestamp
     keys: Keys
+    anchor: Annotated[bytes | None, optional(check_key)] = None
 
 
 @_end(15)
@@ -302,14 +309,15 @@ class PrewriteRows(Request):
 
 @_end(17)
 class Recover(Request):
-    """→ whether all of them have an intent with a bound, the highest bound. If they have, or with
-    fence in any case, they are closed to late prewrites.
+    """→ whether all of them have an intent of it with a bound, the highest bound. If they have, or
+    with fence in any case, they are closed to late prewrites. `user`: whose it is.
     """
 
     start_ts: Fresh
     anchor: OtherKey
     keys: Annotated[list[bytes], keys_up_to(PARALLEL_KEYS_MAX), Touches.KEYS]
     fence: Flag
+    user: Annotated[str, text(NAME_CHARS_MAX)] = ""
 
 
 @_end(18)
@@ -407,6 +415,15 @@ class Ingest(Request):
     unique: Flag
 
 
+@_query(26)
+class Held(Request):
+    """→ [ttl_ms, user] | nil: what the intent or guard of this transaction at the key says."""
+
+    key: Key
+    start_ts: Fresh
+    anchor: OtherKey
+
+
 GET: Final = Get.number
 PUT: Final = Put.number
 DELETE: Final = Delete.number
@@ -432,6 +449,7 @@ PARTS: Final = Parts.number
 WRITE_ROWS: Final = WriteRows.number
 SCAN_SEALED: Final = ScanSealed.number
 INGEST: Final = Ingest.number
+HELD: Final = Held.number
 
 PARTITION_VERBS: Final = tuple(VERBS)
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.

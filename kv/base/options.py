@@ -118,6 +118,7 @@ def _beside(value: object) -> None:
 
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
+    "user": _owner,  # of a HEARTBEAT by nodes: whose record it begins (kv/base/intents.py)
     # how long it may wait for others' intents, 0 = not at all; else nearly until its deadline
     "wait_ms": _wait_ms,
     # of a HEARTBEAT: begin the status record, if the anchor's prewrite still waits

@@ -68,6 +68,7 @@ class HeldUp:
     anchor: bytes
     ttl_ms: int
     key: bytes  # what ends with the holder
+    user: str  # whose the intent or guard is
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, Unavailable
+from kv.base.intents import NOBODY
 from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
@@ -283,6 +284,7 @@ class LocalLink(Link):
 
     user = ""
     rights = None
+    author = NOBODY
 
     def __init__(self, submitter: Submitter, timers: Timers) -> None:
         super().__init__(timers)
@@ -292,6 +294,9 @@ class LocalLink(Link):
 
     def _transmit(self, rows: list[list[object]]) -> None:
         self._submit(self, rows)
+
+    def stand_in(self, row: list[Any]) -> None:
+        raise AssertionError("a node ends whatever it wants to")
 
     def reply(self, row: list[Any]) -> None:
         """The dispatcher's side: the row goes to its caller."""

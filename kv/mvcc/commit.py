@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from kv.base.errors import InvalidArgument
 from kv.base.methods import COMMITTED, PENDING, STAGING
 from kv.mvcc.records import TxnRecord
-from kv.mvcc.refusals import aborted, check_age
+from kv.mvcc.refusals import OfAnother, aborted, check_age
 from kv.mvcc.view import Mutations, View
 
 
@@ -37,30 +37,34 @@ def commit(
     those beside it is over.
     """
     record = view.txn(anchor, start_ts)
+    if record is not None and record.user != m.user and not m.ends_others:
+        raise OfAnother
     if record is not None and record.status not in (PENDING, STAGING):
         return record
     check_age(start_ts, 0, now_ms)
     lock = view.lock(anchor)
     if record is None or lock is None or lock.start_ts != start_ts:
         raise aborted(start_ts, "its anchor was never prewritten, or is not remembered any more")
-    others = [(*one, _pending(view, *one)) for one in beside]
+    others = [(*one, _pending(view, *one, m)) for one in beside]
     bound = max(
         record.min_commit_ts, start_ts + 1, *(max(r.min_commit_ts, ts + 1) for _, ts, r in others)
     )
     if commit_ts < bound:
         return record._replace(status=PENDING, min_commit_ts=bound)
-    done = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, record.owner)
+    done = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, record.owner, (), record.user)
     m.set_txn(anchor, start_ts, done, new=False)
     for other, other_ts, its in others:
-        m.set_txn(other, other_ts, done._replace(owner=its.owner), new=False)
+        m.set_txn(other, other_ts, done._replace(owner=its.owner, user=its.user), new=False)
     return done
 
 
-def _pending(view: View, anchor: bytes, start_ts: int) -> TxnRecord:
+def _pending(view: View, anchor: bytes, start_ts: int, m: Mutations) -> TxnRecord:
     """The record of one that is to be committed with another. Raises TxnAborted."""
     if not view.holds(anchor):
         raise InvalidArgument("transactions that are committed together lie in one partition")
     record = view.txn(anchor, start_ts)
+    if record is not None and record.user != m.user and not m.ends_others:
+        raise OfAnother
     if record is None or record.status != PENDING:
         raise aborted(start_ts, "it was to be committed with another one, and is over already")
     return record

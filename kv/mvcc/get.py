@@ -12,6 +12,7 @@ from zlib import crc32
 
 from kv.base.checksum import CRC_OK
 from kv.base.errors import TooLarge
+from kv.base.intents import TxnId, txn_id
 from kv.base.keys import MAX64, from_u64
 from kv.base.limits import MULTI_GET_BYTES_MAX
 from kv.base.methods import OP_CHECK
@@ -29,7 +30,7 @@ KEYS_PER_REFUSAL_MAX = 256
 """How many locked keys one KEY_LOCKED names, so that the client resolves them together."""
 
 
-def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
+def blocks(lock: Lock, read_ts: int, ignore: Collection[TxnId] | None) -> bool:
     """Whether a reader must find out about this intent first.
 
     An intent that began after the snapshot, or has a bound above it, commits after it; a check
@@ -38,7 +39,9 @@ def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
     """
     if lock.kind == OP_CHECK or (read_ts and max(lock.start_ts, lock.min_commit_ts) > read_ts):
         return False
-    return not ignore or lock.start_ts not in ignore
+    if not ignore:
+        return True
+    return (txn_id(lock.start_ts, lock.user) if lock.user else lock.start_ts) not in ignore
 
 
 def check_readable(view: ReadView, read_ts: int) -> None:
@@ -83,7 +86,7 @@ def version_at(
 
 
 def get(
-    view: ReadView, key: bytes, *, read_ts: int, ignore: Collection[int] | None, now_ms: int
+    view: ReadView, key: bytes, *, read_ts: int, ignore: Collection[TxnId] | None, now_ms: int
 ) -> Found:
     """Raises KeyLocked, SnapshotTooOld, Corruption."""
     check_readable(view, read_ts)
@@ -99,7 +102,7 @@ def multi_get(
     keys: list[bytes],
     *,
     read_ts: int,
-    ignore: Collection[int] | None,
+    ignore: Collection[TxnId] | None,
     now_ms: int,
 ) -> list[Found]:
     """One answer per key, in the order asked; all of one snapshot. Raises like `get`, and TooLarge
@@ -126,7 +129,7 @@ def few(
     known: Mapping[bytes, bytes],
     *,
     read_ts: int,
-    ignore: Collection[int] | None,
+    ignore: Collection[TxnId] | None,
     now_ms: int,
     keep: Callable[[bytes, bytes | None], None],
 ) -> tuple[list[list[object] | None], int]:
@@ -173,7 +176,7 @@ def refuse_locked(
     view: ReadView,
     keys: Iterable[bytes],
     read_ts: int,
-    ignore: Collection[int] | None,
+    ignore: Collection[TxnId] | None,
     now_ms: int,
 ) -> None:
     """Raises KeyLocked for the first blocking intent, naming further keys of its transaction, and
@@ -181,13 +184,14 @@ def refuse_locked(
     """
     if ignore:
         ignore = frozenset(ignore)
-    met: dict[int, tuple[Lock, list[bytes]]] = {}
+    met: dict[TxnId, tuple[Lock, list[bytes]]] = {}
     left = KEYS_PER_REFUSAL_MAX
     for key in keys:
         lock = view.lock(key)
         if lock is None or not blocks(lock, read_ts, ignore):
             continue
-        met.setdefault(lock.start_ts, (lock, []))[1].append(key)
+        id_ = txn_id(lock.start_ts, lock.user)
+        met.setdefault(id_, (lock, []))[1].append(key)
         left -= 1
         if not left:
             break
@@ -196,6 +200,7 @@ def refuse_locked(
         refusal = key_locked(same[0], lock, now_ms, same)
         if others:
             refusal.details["others"] = [
-                [other.start_ts, other.anchor, other.ttl_ms, also] for other, also in others
+                [other.start_ts, other.anchor, other.ttl_ms, also, other.user]
+                for other, also in others
             ]
         raise refusal

@@ -6,8 +6,8 @@ transaction meets one like an intent (KEY_LOCKED, kind "guard") and readers neve
 guard says nothing about the outcome: whoever finds its transaction finished removes it (`resolve`).
 
     guard   esc(start) 00 01 [start_ts 8]
-            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts, min_commit_ts]], sealed by
-            its key
+            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts, min_commit_ts, user?]],
+            sealed by its key
 
 `end` b"" = no bound. ttl_ms counts from the physical part of start_ts, as that of an intent.
 before_ts: a record that was read expires then, so the transaction must commit below it; 0 = none.
@@ -51,6 +51,7 @@ class Guard:
     ttl_ms: int
     before_ts: int = 0
     min_commit_ts: int = 0
+    user: str = ""  # whose it is (kv/base/intents.py)
 
     @property
     def past(self) -> bytes:
@@ -64,7 +65,8 @@ def guard_key(start: bytes, start_ts: int) -> bytes:
 
 def encode_guard(guard: Guard) -> bytes:
     g = guard
-    body: bytes = _pack([g.end, g.anchor, g.ttl_ms, g.before_ts, g.min_commit_ts])
+    said = [g.end, g.anchor, g.ttl_ms, g.before_ts, g.min_commit_ts]
+    body: bytes = _pack([*said, g.user] if g.user else said)
     return seal(guard_key(guard.start, guard.start_ts), body)
 
 
@@ -72,8 +74,8 @@ def decode_guard(key: bytes, record: bytes) -> Guard:
     """Raises Corruption."""
     verified("guard", key, record)
     start, start_ts = parse_txn_key(key)
-    end, anchor, ttl_ms, before_ts, bound = msgpack.unpackb(memoryview(record)[:-CRC_BYTES])
-    return Guard(start, end, start_ts, anchor, ttl_ms, before_ts, bound)
+    end, anchor, ttl_ms, before_ts, *more = msgpack.unpackb(memoryview(record)[:-CRC_BYTES])
+    return Guard(start, end, start_ts, anchor, ttl_ms, before_ts, *more)
 
 
 class GuardTable:
@@ -117,13 +119,16 @@ class GuardTable:
         """What a log entry wrote (None: deleted) under `key` in family guard. Raises Corruption."""
         self.set(parse_txn_key(key), None if record is None else decode_guard(key, record))
 
-    def meets(self, key: bytes, start_ts: int) -> Guard | None:
-        """A guard on `key` of another transaction than `start_ts`."""
-        return next((g for g in self._on(key) if g.start_ts != start_ts), None)
+    def meets(self, key: bytes, start_ts: int, user: str = "") -> Guard | None:
+        """A guard on `key` of another transaction than `start_ts` of this user."""
+        for guard in self._on(key):
+            if guard.start_ts != start_ts or guard.user != user:
+                return guard
+        return None
 
-    def holds(self, key: bytes, start_ts: int) -> bool:
+    def holds(self, key: bytes, start_ts: int, user: str = "") -> bool:
         """Whether this transaction guards `key`."""
-        return any(guard.start_ts == start_ts for guard in self._on(key))
+        return any(one.start_ts == start_ts and one.user == user for one in self._on(key))
 
     def _on(self, key: bytes) -> Iterator[Guard]:
         """All guards on `key`."""
@@ -138,14 +143,16 @@ class GuardTable:
                 yield ranges[i]
             i -= 1
 
-    def meets_any(self, keys: Sequence[bytes], start_ts: int) -> tuple[bytes, Guard] | None:
+    def meets_any(
+        self, keys: Sequence[bytes], start_ts: int, user: str = ""
+    ) -> tuple[bytes, Guard] | None:
         """The first of `keys` (they rise) that another transaction guards."""
         if self._points.keys().isdisjoint(keys):
             between = (bisect_left(keys, g.past) - bisect_left(keys, g.start) for g in self._each())
             if not any(between):
                 return None
         for key in keys:
-            guard = self.meets(key, start_ts)
+            guard = self.meets(key, start_ts, user)
             if guard is not None:
                 return key, guard
         return None

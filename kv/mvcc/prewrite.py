@@ -38,8 +38,9 @@ from kv.mvcc.refusals import (
     aborted,
     check_age,
     condition_failed,
-    key_locked,
+    in_the_way,
     newest_version,
+    over,
     refuse_guarded,
     write_conflict,
 )
@@ -77,11 +78,12 @@ def prewrite(
     lists of an Op's fields, as they came, will do.
     Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, Corruption.
     """
+    user = m.user
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
+    if known is not None and (known.status == ABORTED or known.user != user):
+        raise over(known, start_ts, user)
     if known is not None and known.status == COMMITTED:
         return Prewritten(known.commit_ts)
-    if known is not None and known.status == ABORTED:
-        raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
     lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
     newest_allowed = u64(MAX if flags & BLIND else start_ts)  # as versions begin: compared as bytes
@@ -92,14 +94,14 @@ def prewrite(
         anchored = anchored or key == anchor
         lock = view.lock(key)
         if lock is not None:
-            if lock.start_ts != start_ts:
-                raise key_locked(key, lock, now_ms)
+            if lock.start_ts != start_ts or lock.user != user:
+                raise in_the_way(key, lock, start_ts, now_ms)
             bound = max(bound, lock.min_commit_ts)
             exact = exact and lock.min_commit_ts > 0
             repeated = repeated or key == anchor
             continue
         if guards is not None and kind != OP_CHECK:
-            refuse_guarded(guards, key, start_ts, now_ms)
+            refuse_guarded(guards, key, start_ts, now_ms, user)
         old = view.cur(key)
         if old is not None and old[:8] > newest_allowed and kind != OP_CHECK:
             raise write_conflict(key, from_u64(old), start_ts)
@@ -109,11 +111,13 @@ def prewrite(
             check_fence(view, key, start_ts)
             m.bound_ts = bound = fresh_ts
         payload = value if kind == OP_PUT else None
-        m.set_lock(key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), mine))
+        m.set_lock(
+            key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), mine, user)
+        )
         view.keep(key, old)
     if anchored:
         parts = stage if exact and not repeated else ()
-        record = _record(known, parts, bound, ttl_ms=ttl_ms, now_ms=now_ms, owner=owner)
+        record = _record(known, parts, bound, ttl_ms=ttl_ms, now_ms=now_ms, owner=owner, user=user)
         if record is not known:
             m.set_txn(anchor, start_ts, record, new=known is None)
         exact = exact and record.status == STAGING
@@ -122,7 +126,14 @@ def prewrite(
 
 
 def _record(
-    known: TxnRecord | None, parts: Parts, bound: int, *, ttl_ms: int, now_ms: int, owner: str
+    known: TxnRecord | None,
+    parts: Parts,
+    bound: int,
+    *,
+    ttl_ms: int,
+    now_ms: int,
+    owner: str,
+    user: str,
 ) -> TxnRecord:
     """The record of a transaction whose anchor is being prewritten.
 
@@ -140,6 +151,7 @@ def _record(
         ttl_ms=ttl_ms,
         owner=owner,
         parts=parts if staged else (),
+        user=user,
     )
 
 

@@ -21,12 +21,12 @@ from kv.mvcc.packed_rows import PackedKeys, unpack_values
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
 from kv.mvcc.refusals import (
-    aborted,
     check_age,
     condition_failed,
+    in_the_way,
     key_guarded,
-    key_locked,
     newest_version,
+    over,
     write_conflict,
 )
 from kv.mvcc.view import Mutations, View
@@ -53,16 +53,17 @@ def prewrite_rows(
     Raises KeyLocked, TxnAborted, WriteConflict, ConditionFailed, Corruption.
     """
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
+    if known is not None and (known.status == ABORTED or known.user != m.user):
+        raise over(known, start_ts, m.user)
     if known is not None and known.status == COMMITTED:
         return known.commit_ts
-    if known is not None and known.status == ABORTED:
-        raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
-    taken = view.locked(keys)
-    if taken:
-        _refuse_locked(view, taken, start_ts, now_ms)
-        keys, values = _others(keys, values, set(taken))
-    if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
+    mine = view.locked(keys)
+    if mine:
+        _refuse_locked(view, mine, start_ts, m.user, now_ms)
+        keys, values = _others(keys, values, set(mine))
+    guards = view.guards
+    if guards is not None and (met := guards.meets_any(keys, start_ts, m.user)) is not None:
         raise key_guarded(*met, now_ms)
     if checked or absent:
         for key, old in zip(keys, view.many_cur(keys), strict=True):
@@ -71,7 +72,8 @@ def prewrite_rows(
             if old is not None and checked and from_u64(old) > start_ts:
                 raise write_conflict(key, from_u64(old), start_ts)
     if keys:
-        lock = Lock(start_ts, OP_PUT, ttl_ms + lived_ms(start_ts, now_ms), anchor, 0, None)
+        lived = ttl_ms + lived_ms(start_ts, now_ms)
+        lock = Lock(start_ts, OP_PUT, lived, anchor, 0, None, user=m.user)
         if isinstance(values, bytes):
             assert isinstance(keys, PackedKeys)
             m.set_packed(lock._replace(chunk=keys), keys, values)
@@ -80,11 +82,13 @@ def prewrite_rows(
     return fresh_ts
 
 
-def _refuse_locked(view: View, taken: Sequence[bytes], start_ts: int, now_ms: int) -> None:
-    for key in taken:
+def _refuse_locked(
+    view: View, locked: Sequence[bytes], start_ts: int, user: str, now_ms: int
+) -> None:
+    for key in locked:
         lock = view.lock(key)
-        if lock is not None and lock.start_ts != start_ts:
-            raise key_locked(key, lock, now_ms)
+        if lock is not None and (lock.start_ts != start_ts or lock.user != user):
+            raise in_the_way(key, lock, start_ts, now_ms)
 
 
 def _others(

@@ -7,14 +7,16 @@
             [superseded_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
     lock    key
             [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
+            [user length 2][user if kind & LOCK_HAS_USER]
             [value_ttl_ms 8 if kind & LOCK_HAS_TTL]
             [min_commit_ts 8 if kind & LOCK_HAS_BOUND][payload]
             or, of a chunk intent, under its first key and with kind & CHUNK:
             [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
+            [user length 2][user if kind & LOCK_HAS_USER]
             [msgpack [[key, …], [value | nil = delete, …]]]
     txn     esc(anchor) 00 01 [start_ts 8]
             [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
-            and, if it has an owner or parts: [msgpack [owner, [[key, …], …]]]
+            and, if it has an owner, parts or a user: [msgpack [owner, [[key, …], …], user?]]
     gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X" or b"F"][key of the txn record]
             empty: the key is all of it, so there is nothing to seal
 
@@ -47,11 +49,12 @@ from kv.mvcc.packed_rows import PackedKeys, unpack_values
 
 TOMBSTONE: Final = 1
 HAS_TTL: Final = 2
+LOCK_HAS_USER: Final = 0x08
 LOCK_HAS_TTL: Final = 0x10
 CHUNK: Final = 0x20
 LOCK_HAS_BOUND: Final = 0x40
 PACKED: Final = 0x80  # a chunk whose rows lie in it as they were sent (kv/mvcc/packed_rows.py)
-KIND_MASK: Final = 0x0F
+KIND_MASK: Final = 0x07
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"
 TXN: Final = b"X"
@@ -62,6 +65,7 @@ X_DISTANCE: Final = (TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS) << LOGICAL_B
 _HEAD = struct.Struct(">QB")
 _HEAD_TTL = struct.Struct(">QBQ")
 _LOCK = struct.Struct(">QBIH")
+_USER = struct.Struct(">H")
 _TXN = struct.Struct(">BQQQI")
 _ROWS = struct.Struct(
     ">HIHI"
@@ -98,6 +102,7 @@ class Lock(NamedTuple):  # as TxnRecord a tuple: a frozen dataclass takes four t
     min_commit_ts: int = 0
     """Of a parallel commit: the transaction commits at or above it, at the highest bound of its
     intents if nobody flips it. 0 = not said here."""
+    user: str = ""  # whose it is (kv/base/intents.py)
 
 
 class TxnRecord(NamedTuple):
@@ -113,6 +118,7 @@ class TxnRecord(NamedTuple):
     owner: str = ""  # for people
     parts: Parts = ()
     """Of a STAGING one: the keys of its intents, as they were sent, a partition each."""
+    user: str = ""  # whose it is (kv/base/intents.py)
 
 
 def corrupt(family: str, key: bytes) -> Corruption:
@@ -202,11 +208,14 @@ def payload_at(record: bytes, read_ms: int) -> bytes | None:
 
 
 def encode_lock(key: bytes, lock: Lock) -> bytes:
-    start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, _, min_commit_ts = lock
+    start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, _, min_commit_ts, user = lock
     tail = b""
+    if user:
+        kind |= LOCK_HAS_USER
+        tail = _sized(user)
     if value_ttl_ms:
         kind |= LOCK_HAS_TTL
-        tail = u64(value_ttl_ms)
+        tail += u64(value_ttl_ms)
     if min_commit_ts:
         kind |= LOCK_HAS_BOUND
         tail += u64(min_commit_ts)
@@ -223,6 +232,9 @@ def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = Non
     at = _LOCK.size + n
     anchor = record[_LOCK.size : at]
     value_ttl_ms = min_commit_ts = 0
+    user = ""
+    if kind & LOCK_HAS_USER:
+        user, at = _user_at(record, at)
     if kind & LOCK_HAS_TTL:
         value_ttl_ms = from_u64(record, at)
         at += 8
@@ -233,22 +245,38 @@ def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = Non
     payload: bytes | None = None
     if kind == 1 and (inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max):
         payload = record[at:-CRC_BYTES]
-    return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, min_commit_ts=min_commit_ts)
+    return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, (), min_commit_ts, user)
 
 
 def encode_chunk(lock: Lock, values: Sequence[bytes | None]) -> bytes:
     """The record of a chunk intent, under `lock.chunk[0]`."""
-    head = _LOCK.pack(lock.start_ts, lock.kind | CHUNK, lock.ttl_ms, len(lock.anchor)) + lock.anchor
-    return seal(lock.chunk[0], head + _pack([lock.chunk, values]))
+    return seal(lock.chunk[0], _chunk_head(lock, CHUNK) + _pack([lock.chunk, values]))
 
 
 def encode_packed(lock: Lock, keys: PackedKeys, values: bytes) -> bytes:
     """The same of packed rows: the values lie after the keys. They are copied once."""
-    kind = lock.kind | CHUNK | PACKED
-    head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
+    head = _chunk_head(lock, CHUNK | PACKED)
     head += _ROWS.pack(keys.prefix_bytes, keys.rows, len(keys.last), len(keys.packed)) + keys.last
     crc = crc32(values, crc32(keys.packed, crc32(head, crc32(keys.first))))
     return b"".join((head, keys.packed, values, pack_crc(crc)))
+
+
+def _chunk_head(lock: Lock, flags: int) -> bytes:
+    if lock.user:
+        flags |= LOCK_HAS_USER
+    head = _LOCK.pack(lock.start_ts, lock.kind | flags, lock.ttl_ms, len(lock.anchor)) + lock.anchor
+    return head + _sized(lock.user) if lock.user else head
+
+
+def _sized(user: str) -> bytes:
+    said = user.encode()
+    return _USER.pack(len(said)) + said
+
+
+def _user_at(record: bytes, at: int) -> tuple[str, int]:
+    """And where it ends."""
+    end = at + _USER.size + _USER.unpack_from(record, at)[0]
+    return record[at + _USER.size : end].decode(), end
 
 
 def decode_chunk(key: bytes, record: bytes) -> tuple[Lock, Sequence[bytes | None]]:
@@ -273,6 +301,9 @@ def _chunk(key: bytes, record: bytes) -> tuple[Lock, int]:
     start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
     at = _LOCK.size + n
     anchor = record[_LOCK.size : at]
+    user = ""
+    if kind & LOCK_HAS_USER:
+        user, at = _user_at(record, at)
     keys: Sequence[bytes] = ()
     if kind & PACKED:
         prefix_bytes, rows, last_bytes, keys_bytes = _ROWS.unpack_from(record, at)
@@ -281,7 +312,7 @@ def _chunk(key: bytes, record: bytes) -> tuple[Lock, int]:
         at += last_bytes
         keys = PackedKeys(key, prefix_bytes, rows, record[at : at + keys_bytes], last)
         at += keys_bytes
-    return Lock(start_ts, kind & KIND_MASK, ttl_ms, anchor, 0, None, keys), at
+    return Lock(start_ts, kind & KIND_MASK, ttl_ms, anchor, 0, None, keys, 0, user), at
 
 
 def is_chunk(record: bytes) -> bool:
@@ -305,9 +336,11 @@ def parse_txn_key(key: bytes) -> tuple[bytes, int]:
 
 
 def encode_txn(key: bytes, record: TxnRecord) -> bytes:
-    status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms, owner, parts = record
+    status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms, owner, parts, user = record
     body = _txn(status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms)
-    if owner or parts:
+    if user:
+        body += _pack([owner, parts, user])
+    elif owner or parts:
         body += _pack([owner, parts])
     return body + pack_crc(crc32(body, crc32(key)))
 
@@ -316,10 +349,12 @@ def decode_txn(key: bytes, record: bytes) -> TxnRecord:
     """Raises Corruption."""
     verified("txn", key, record)
     status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms = _TXN.unpack_from(record)
-    owner: str = ""
+    owner = user = ""
     parts: Parts = ()
     if len(record) > _TXN.size + CRC_BYTES:
-        owner, parts = msgpack.unpackb(memoryview(record)[_TXN.size : -CRC_BYTES], use_list=False)
+        tail = memoryview(record)[_TXN.size : -CRC_BYTES]
+        owner, parts, *more = msgpack.unpackb(tail, use_list=False)
+        user = more[0] if more else ""
     return TxnRecord(
         status=status,
         commit_ts=commit_ts,
@@ -328,6 +363,7 @@ def decode_txn(key: bytes, record: bytes) -> TxnRecord:
         ttl_ms=ttl_ms,
         owner=owner,
         parts=parts,
+        user=user,
     )
 
 

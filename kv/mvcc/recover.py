@@ -71,17 +71,24 @@ from kv.mvcc.view import Mutations, View
 
 
 def recover(
-    view: View, keys: Sequence[bytes], *, start_ts: int, anchor: bytes, fence: bool, m: Mutations
+    view: View,
+    keys: Sequence[bytes],
+    *,
+    start_ts: int,
+    anchor: bytes,
+    fence: bool,
+    m: Mutations,
+    user: str = "",
 ) -> tuple[bool, int]:
     """(whether every key has an intent of the transaction with a bound, the highest bound).
 
     If so, or with `fence` in any case, the keys are closed to further prewrites of it. The anchor
     is not: its intent was written together with the STAGING record, so without one the transaction
-    is over, and its record says how.
+    is over, and its record says how. `user`: whose it is.
     """
     bound, whole = 0, True
     for key in keys:
-        mine = _bound_of(view, key, start_ts)
+        mine = _bound_of(view, key, start_ts, user)
         bound, whole = max(bound, mine), whole and mine > 0
     if whole or fence:
         for key in keys:
@@ -90,13 +97,13 @@ def recover(
     return whole, bound if whole else 0
 
 
-def _bound_of(view: View, key: bytes, start_ts: int) -> int:
+def _bound_of(view: View, key: bytes, start_ts: int, user: str) -> int:
     """Of the transaction's intent on the key, or its guard that begins there; 0: it has none."""
     lock = view.lock(key)
-    if lock is not None and lock.start_ts == start_ts:
+    if lock is not None and lock.start_ts == start_ts and lock.user == user:
         return lock.min_commit_ts
     guard = view.guards.by_at.get((key, start_ts)) if view.guards is not None else None
-    return 0 if guard is None else guard.min_commit_ts
+    return guard.min_commit_ts if guard is not None and guard.user == user else 0
 
 
 def settle(view: View, anchor: bytes, *, start_ts: int, commit_ts: int, m: Mutations) -> TxnRecord:
@@ -114,6 +121,6 @@ def settle(view: View, anchor: bytes, *, start_ts: int, commit_ts: int, m: Mutat
             f"{max(start_ts + 1, record.min_commit_ts)}"
         )
     status = COMMITTED if commit_ts else ABORTED
-    done = TxnRecord(status=status, commit_ts=commit_ts, owner=record.owner)
+    done = TxnRecord(status, commit_ts, owner=record.owner, user=record.user)
     m.set_txn(anchor, start_ts, done, new=False)
     return done

@@ -15,7 +15,7 @@ from kv.base.keys import from_u64
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
 from kv.mvcc.guards import Guard, GuardTable
-from kv.mvcc.records import Lock, payload_at
+from kv.mvcc.records import Lock, TxnRecord, payload_at
 
 
 def shown(key: bytes) -> str:
@@ -65,6 +65,7 @@ def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = N
             "ttl_ms": lock.ttl_ms,
             "keys": also if also else [key],
             **({"chunk": True} if lock.chunk else {}),
+            **({"user": lock.user} if lock.user else {}),
         },
     )
 
@@ -84,13 +85,18 @@ def key_guarded(key: bytes, guard: Guard, now_ms: int) -> KeyLocked:
             "ttl_ms": guard.ttl_ms,
             "keys": [guard.start],
             "kind": "guard",
+            **({"user": guard.user} if guard.user else {}),
         },
     )
 
 
-def refuse_guarded(guards: GuardTable, key: bytes, start_ts: int, now_ms: int) -> None:
-    """Raises KeyLocked if another transaction than `start_ts` (0 = none) guards the key."""
-    guard = guards.meets(key, start_ts)
+def refuse_guarded(
+    guards: GuardTable, key: bytes, start_ts: int, now_ms: int, user: str = ""
+) -> None:
+    """Raises KeyLocked if another transaction than `start_ts` (0 = none) of this user guards the
+    key.
+    """
+    guard = guards.meets(key, start_ts, user)
     if guard is not None:
         raise key_guarded(key, guard, now_ms)
 
@@ -116,6 +122,29 @@ def aborted(start_ts: int, reason: str) -> TxnAborted:
         f"transaction {start_ts} was rolled back: {reason}. Run it again",
         details={"txn": start_ts, "reason": reason},
     )
+
+
+class OfAnother(Exception):
+    """A command would go on with, or end, a transaction of another user: the node that was asked
+    looks itself what may be told (kv.server.connection_rights).
+    """
+
+
+def taken(start_ts: int) -> TxnAborted:
+    """Somebody else has used the id of a transaction, where this one begins or goes on."""
+    return aborted(start_ts, "a transaction of another user has its timestamp")
+
+
+def over(known: TxnRecord, start_ts: int, user: str) -> TxnAborted:
+    """Of a transaction of `user` whose record is not his, or says so."""
+    if known.user != user:
+        return taken(start_ts)
+    return aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
+
+
+def in_the_way(key: bytes, lock: Lock, start_ts: int, now_ms: int) -> KeyLocked | TxnAborted:
+    """A prewrite met an intent that its transaction has not laid."""
+    return taken(start_ts) if lock.start_ts == start_ts else key_locked(key, lock, now_ms)
 
 
 def snapshot_too_old(read_ts: int, safepoint: int, retention_ms: int) -> SnapshotTooOld:

@@ -17,17 +17,25 @@ from kv.base.keys import from_u64, u64
 from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.timestamps import physical_ms
+from kv.mvcc.guards import GuardTable
 from kv.mvcc.packed_rows import all_keys
 from kv.mvcc.records import Lock, put_row
+from kv.mvcc.refusals import OfAnother
 from kv.mvcc.versions import add_version
 from kv.mvcc.view import Mutations, View
 
 
 def resolve(
-    view: View, keys: Sequence[bytes], *, start_ts: int, commit_ts: int, m: Mutations
+    view: View,
+    keys: Sequence[bytes],
+    *,
+    start_ts: int,
+    commit_ts: int,
+    m: Mutations,
+    anchor: bytes | None = None,
 ) -> tuple[int, int]:
     """(intents of `start_ts` that were resolved, keys that still have one); commit_ts 0 = rolled
-    back. Keys are distinct.
+    back. Keys are distinct. `anchor`: only those that have their record there.
 
     Guards of the transaction that begin at one of the keys go, too. Keys without such an intent are
     left alone. An intent over a version at or above commit_ts is
@@ -35,10 +43,15 @@ def resolve(
     so it only vanishes. Raises Corruption.
     """
     resolved = left = chunk_rows = size = 0
+    user = None if m.ends_others else m.user
     for key in keys:
         lock = view.lock(key)
         if lock is None or lock.start_ts != start_ts or key in m.locks or id(lock) in m.gone:
             continue
+        if anchor is not None and lock.anchor != anchor:
+            continue
+        if user is not None and lock.user != user:
+            raise OfAnother
         if size >= RESOLVE_BYTES or (lock.chunk and chunk_rows >= RESOLVE_CHUNK_ROWS):
             left += 1
             continue
@@ -70,11 +83,28 @@ def resolve(
             tombstone=lock.kind == OP_TOMBSTONE,
         )
     if view.guards is not None:
-        for key in keys:
-            if (key, start_ts) in view.guards.by_at:
-                m.drop_guard(key, start_ts)
-                resolved += 1
+        resolved += _drop_guards(view.guards, keys, start_ts, anchor, user, m)
     return resolved, left
+
+
+def _drop_guards(
+    guards: GuardTable,
+    keys: Sequence[bytes],
+    start_ts: int,
+    anchor: bytes | None,
+    user: str | None,
+    m: Mutations,
+) -> int:
+    dropped = 0
+    for key in keys:
+        guard = guards.by_at.get((key, start_ts))
+        if guard is None or anchor not in (None, guard.anchor):
+            continue
+        if user is not None and guard.user != user:
+            raise OfAnother
+        m.drop_guard(key, start_ts)
+        dropped += 1
+    return dropped
 
 
 def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:

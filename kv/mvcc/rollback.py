@@ -9,18 +9,29 @@ from __future__ import annotations
 
 from kv.base.methods import ABORTED, PENDING, STAGING
 from kv.mvcc.records import TxnRecord
+from kv.mvcc.refusals import OfAnother
 from kv.mvcc.view import Mutations, View
 
 
 def rollback(
-    view: View, anchor: bytes, *, start_ts: int, m: Mutations, own: bool = False
+    view: View,
+    anchor: bytes,
+    *,
+    start_ts: int,
+    m: Mutations,
+    own: bool = False,
+    user: str | None = None,
 ) -> TxnRecord:
     """The record afterwards: ABORTED, COMMITTED if that came first, or STAGING (only if not
-    `own`).
+    `own`). `user`: whose it is, if there is none yet.
     """
     record = view.txn(anchor, start_ts)
+    if record is not None and record.user != m.user and not m.ends_others:
+        raise OfAnother
     if record is not None and record.status != PENDING and not (own and record.status == STAGING):
         return record
-    done = TxnRecord(status=ABORTED, owner="" if record is None else record.owner)
+    done = TxnRecord(ABORTED, user=m.user if user is None else user)
+    if record is not None:
+        done = TxnRecord(ABORTED, owner=record.owner, user=record.user)
     m.set_txn(anchor, start_ts, done, new=record is None)
     return done

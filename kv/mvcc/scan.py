@@ -19,6 +19,7 @@ from struct import pack
 from zlib import crc32
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
+from kv.base.intents import TxnId
 from kv.base.keys import from_u64, u64
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_SEALED_ROWS_MAX, SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
@@ -47,7 +48,7 @@ def scan(
     read_ts: int,
     limit: int,
     reverse: bool = False,
-    ignore: Collection[int] | None = None,
+    ignore: Collection[TxnId] | None = None,
     now_ms: int,
     rows_max: int = SCAN_STEP_ROWS_MAX,
     bytes_max: int = SCAN_PAGE_BYTES_MAX,
@@ -117,7 +118,7 @@ def scan_values(
     read_ts: int,
     limit: int,
     reverse: bool = False,
-    ignore: Collection[int] | None = None,
+    ignore: Collection[TxnId] | None = None,
     now_ms: int,
 ) -> Values:
     """The values that `scan` would find, for who reads much and has no use for the rest: where all
@@ -162,7 +163,7 @@ def scan_sealed(
     *,
     read_ts: int,
     limit: int,
-    ignore: Collection[int] | None = None,
+    ignore: Collection[TxnId] | None = None,
     now_ms: int,
 ) -> Sealed:
     """The next records of `[start, end)` as they are stored, for who looks at them himself: whether

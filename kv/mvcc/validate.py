@@ -44,7 +44,7 @@ from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc.guards import At, Guard
 from kv.mvcc.prewrite import Prewritten, check_fence, lived_ms
 from kv.mvcc.records import HAS_TTL, Lock, corrupt, expiry_of
-from kv.mvcc.refusals import key_locked, read_conflict, read_expired
+from kv.mvcc.refusals import key_locked, read_conflict, read_expired, taken
 from kv.mvcc.view import Mutations, View
 
 Range = tuple[bytes, bytes]
@@ -132,8 +132,10 @@ def guard(
     ends += [(start, r) for (start, _), r in zip(reads.ranges, checked.reached, strict=True)]
     bound, exact = 0, bound_ts > 0
     for start, end in ends:
-        made = Guard(start, end, start_ts, anchor, ttl_ms, before_ts, bound_ts)
+        made = Guard(start, end, start_ts, anchor, ttl_ms, before_ts, bound_ts, m.user)
         old = held.get((start, start_ts))
+        if old is not None and old.user != m.user:
+            raise taken(start_ts)
         if old is not None and old.past >= made.past:
             bound, exact = max(bound, old.min_commit_ts), exact and old.min_commit_ts > 0
             continue

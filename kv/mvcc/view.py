@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final, Protocol
 
+from kv.base.intents import NOBODY, Author
 from kv.base.methods import FENCED
 from kv.mvcc.guards import At, Guard, GuardTable, encode_guard, guard_key
 from kv.mvcc.packed_rows import PackedKeys
@@ -144,11 +145,13 @@ _NONE: Final[dict[int, Lock]] = {}  # shared by all that drop no chunk: never ch
 
 class Mutations:
     """The effects of one command, in order. `rows` are new versions, `others` plain puts and
-    deletes (value None) by family.
+    deletes (value None) by family. `user`: whose command it is, and so the records, intents and
+    guards that it makes; `ends_others`: it may move on transactions that are not.
     """
 
     __slots__ = (  # not a dataclass: one is made for every command
         "bound_ts",
+        "ends_others",
         "forgotten_bytes",
         "fresh",
         "fresh_bytes",
@@ -162,9 +165,11 @@ class Mutations:
         "safepoint",
         "top_ts",
         "txns",
+        "user",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, author: Author = NOBODY) -> None:
+        self.user, self.ends_others = author
         self.rows: list[Row] = []
         self.others: list[tuple[str, bytes, bytes | None]] = []
         self.locks: dict[bytes, Lock | None] = {}  # of single keys

@@ -25,6 +25,7 @@ from kv.mvcc.refusals import (
     key_locked,
     newest_version,
     refuse_guarded,
+    taken,
     write_conflict,
 )
 from kv.mvcc.versions import add_version
@@ -72,7 +73,7 @@ def write(
     """
     known: TxnRecord | None = None
     if start_ts:
-        known = known_record(view, ops[0][1], start_ts, now_ms)
+        known = known_record(view, ops[0][1], start_ts, m.user, now_ms)
         if known is not None and known.status == COMMITTED:
             return known.commit_ts
     newest_allowed = start_ts if start_ts and not flags & BLIND else 0
@@ -84,7 +85,7 @@ def write(
         if lock is not None:
             raise key_locked(key, lock, now_ms)
         if guards is not None and kind != OP_CHECK:
-            refuse_guarded(guards, key, start_ts, now_ms)
+            refuse_guarded(guards, key, start_ts, now_ms, m.user)
         old = view_cur(key)
         if old is not None:
             if newest_allowed and kind != OP_CHECK and from_u64(old) > newest_allowed:
@@ -106,14 +107,18 @@ def write(
     if superseded > SUPERSEDED_BYTES_MAX:
         raise too_much(superseded)
     if start_ts:
-        record = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, owner)
+        record = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, owner, (), m.user)
         m.set_txn(ops[0][1], start_ts, record, new=known is None)
     return commit_ts
 
 
-def known_record(view: View, anchor: bytes, start_ts: int, now_ms: int) -> TxnRecord | None:
+def known_record(
+    view: View, anchor: bytes, start_ts: int, user: str, now_ms: int
+) -> TxnRecord | None:
     """The record of a transaction that may still write, or that is committed. Raises TxnAborted."""
     known = view.txn(anchor, start_ts)
+    if known is not None and known.user != user:
+        raise taken(start_ts)
     if known is not None and known.status == COMMITTED:
         return known
     if known is not None and known.status == ABORTED:

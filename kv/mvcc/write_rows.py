@@ -52,13 +52,14 @@ def write_rows(
     """
     known: TxnRecord | None = None
     if start_ts:
-        known = known_record(view, keys[0], start_ts, now_ms)
+        known = known_record(view, keys[0], start_ts, m.user, now_ms)
         if known is not None and known.status == COMMITTED:
             return known.commit_ts
     for key in view.locked(keys):
         if (lock := view.lock(key)) is not None:
             raise key_locked(key, lock, now_ms)
-    if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
+    guards = view.guards
+    if guards is not None and (met := guards.meets_any(keys, start_ts, m.user)) is not None:
         raise key_guarded(*met, now_ms)
     old = view.many_cur(keys)
     if any(old):
@@ -72,7 +73,7 @@ def write_rows(
         ]
         m.top_ts = max(m.top_ts, commit_ts)
     if start_ts:
-        record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
+        record = TxnRecord(COMMITTED, commit_ts, owner=owner, user=m.user)
         m.set_txn(keys[0], start_ts, record, new=known is None)
     return commit_ts
 

@@ -28,6 +28,7 @@ from kv.base.methods import (
     RESOLVE,
     ROLLBACK,
 )
+from kv.mvcc.refusals import OfAnother
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
 from kv.partition import internal_commands
@@ -151,7 +152,7 @@ class Evaluator:
         nothing was done.
         """
         conn, r = item
-        m = Mutations()
+        m = Mutations(conn.author)
         try:
             if type(r[1]) is int:
                 arguments, handler, claims = HANDLERS[r[1]]
@@ -167,6 +168,9 @@ class Evaluator:
                 raise entry_too_large(size, ENTRY_ROOM)
         except KvorumError as error:
             self._refuse_seen(item, error)
+            return True
+        except OfAnother:
+            conn.stand_in(r)
             return True
         except Exception as error:  # noqa: BLE001 - the boundary: what it added goes with `m`
             self.after_seen(conn, self._broken(r, error))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError
+from kv.base.intents import Author
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.view import ReadView
@@ -37,6 +38,17 @@ class Timestamps(Protocol):
 
 class Connection(Protocol):
     """What a request answers to; sockets, HTTP and embedded alike. Hashable by identity."""
+
+    @property
+    def author(self) -> Author:
+        """Whose commands it sends."""
+        ...
+
+    def stand_in(self, row: list[Any]) -> None:
+        """Answer a request about a transaction of somebody else than the author, who may end only
+        his own.
+        """
+        ...
 
     def reply(self, row: list[object]) -> None:
         """`[rid, 0, *result]` or `[rid, 1, *error]`; queued."""

@@ -20,6 +20,7 @@ from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.methods import (
     CHANGES,
     GET,
+    HELD,
     MGET,
     PAIRS,
     PARTITION_VERBS,
@@ -48,6 +49,7 @@ _COUNTED: Final = {
     one.number: one.at("counted") for one in PARTITION_VERBS if "counted" in one.fields
 }
 _SCANS: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED})
+_OF_NO_TIME: Final = frozenset({PAIRS, PARTS, HELD})
 
 
 def read_ts_of(r: list[Any]) -> int:
@@ -58,7 +60,7 @@ def read_ts_of(r: list[Any]) -> int:
         return serve_changes.read_ts_of(r)
     if r[1] == READ_NOW:
         return r[6] or MAX
-    if r[1] == PAIRS or r[1] == PARTS:
+    if r[1] in _OF_NO_TIME:
         return 0
     ts: int = r[7] if r[1] in _SCANS else r[6]
     return ts
@@ -83,6 +85,8 @@ def bytes_of(r: list[object], result: list[Any]) -> int:
         return version_pairs.bytes_of(result)
     if r[1] == PARTS:
         return sum(map(len, result[0]))
+    if r[1] == HELD:
+        return 0
     if r[1] == SCAN_VALUES or r[1] == SCAN_SEALED:
         return sum(map(len, result[0]))
     return sum(len(key) + len(value) for key, value, _ in result[0])
@@ -156,6 +160,8 @@ def _read(
         return version_pairs.pairs(state, recent, state.top_ts, r), 0
     if r[1] == PARTS:
         return parts(state, r), 0
+    if r[1] == HELD:
+        return [_held(state, *r[5:])], 0
     if r[1] == GET:
         return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)), 0
     if r[1] == MGET or r[1] == READ_NOW:
@@ -192,6 +198,13 @@ def _read(
     if expiries is None:
         return [page.items, page.resume], page.seen
     return [page.items, page.resume, list(expiries.items())], page.seen
+
+
+def _held(state: AppliedState, key: bytes, start_ts: int, anchor: bytes) -> list[object] | None:
+    for one in (state.lock(key), state.guards.by_at.get((key, start_ts))):
+        if one is not None and (one.start_ts, one.anchor) == (start_ts, anchor):
+            return [one.ttl_ms, one.user]
+    return None
 
 
 def _scan_values(

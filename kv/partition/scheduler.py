@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Protocol
 
 from kv.base.errors import KvorumError
+from kv.base.intents import NOBODY
 from kv.base.internal_errors import Faults
 from kv.base.limits import DRAIN_REPLY_BYTES
 from kv.base.ports import Clock
@@ -131,9 +132,13 @@ class Callback:
     """A connection that hands the outcome of an internal command to a function."""
 
     __slots__ = ("_done", "_faults")
+    author = NOBODY
 
     def __init__(self, done: Callable[[list[object]], None], faults: Faults) -> None:
         self._done, self._faults = done, faults
+
+    def stand_in(self, row: list[object]) -> None:
+        raise AssertionError("a node ends whatever it wants to")
 
     def reply(self, row: list[object]) -> None:
         try:

@@ -38,6 +38,7 @@ class Waiter:
         "ticket",
         "txn",
         "until_s",
+        "user",
         "wait_ms",
         "woken",
     )
@@ -50,6 +51,7 @@ class Waiter:
         self.priority: int = options.get("priority", 0)
         self.owner: str = options.get("owner", "")
         self.txn = txn_of(r)
+        self.user = item[0].author.user
         self.size = weight(r)
         self.since_ms = now_ms
         left_s = max(0.0, r[2] - now_s)

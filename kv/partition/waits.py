@@ -117,19 +117,21 @@ class Waiting:
                 continue
             if order is None:
                 order = (-said(r).get("priority", 0), self._ticket + 1)
-            if queue[0].order > order or self._owns(r, key):
+            if queue[0].order > order or self._owns(item, key):
                 continue
             return self._behind(item, key, queue[0])
         return False
 
-    def _owns(self, r: list[Any], key: bytes) -> bool:
+    def _owns(self, item: Item, key: bytes) -> bool:
         """Whether the request's own transaction holds the key: it must not wait for those who wait
         for itself.
         """
-        lock, guards, txn = self._view.lock(key), self._view.guards, txn_of(r)
+        conn, r = item
+        lock, guards = self._view.lock(key), self._view.guards
+        txn, user = txn_of(r), conn.author.user
         if lock is not None:
-            return lock.start_ts == txn
-        return guards is not None and guards.holds(key, txn)
+            return lock.start_ts == txn and lock.user == user
+        return guards is not None and guards.holds(key, txn, user)
 
     def _behind(self, item: Item, key: bytes, head: Waiter) -> bool:
         lock = self._view.lock(key)
@@ -372,7 +374,9 @@ class Waiting:
         lock = view.lock(waiter.key)
         if lock is not None:
             return key_locked(waiter.key, lock, now_ms)
-        guard = None if view.guards is None else view.guards.meets(waiter.key, waiter.txn)
+        guard = (
+            None if view.guards is None else view.guards.meets(waiter.key, waiter.txn, waiter.user)
+        )
         return None if guard is None else key_guarded(waiter.key, guard, now_ms)
 
     def _locked(self, waiter: Waiter, met: dict[str, Any]) -> KeyLocked:
@@ -410,7 +414,7 @@ class Waiting:
             met = self._met(queue[0])
             if met is not None:
                 d = met.details
-                yield HeldUp(d["txn"], d["anchor"], d["ttl_ms"], d["keys"][0])
+                yield HeldUp(d["txn"], d["anchor"], d["ttl_ms"], d["keys"][0], d.get("user", ""))
 
     def _wait_of(self, waiter: Waiter, registry: Waits, now_ms: int) -> Wait:
         met = self._met(waiter)

@@ -208,14 +208,18 @@ def _check(view: View, r: methods.Check, ts: int, now_ms: int, m: Mutations) -> 
         ttl_ms=r.ttl_ms,
         now_ms=now_ms,
         m=m,
+        met=r.met != b"",
+        user=r.user,
     )
     record = found.record
     statuses = [record.status, record.commit_ts, record.min_commit_ts, found.age_ms, record.owner]
-    return [*statuses, record.parts] if record.status == STAGING else statuses
+    return [*statuses, record.parts, record.user] if record.status == STAGING else statuses
 
 
 def _resolve(view: View, r: methods.Resolve, ts: int, now_ms: int, m: Mutations) -> Result:
-    return list(resolve(view, r.keys, start_ts=r.start_ts, commit_ts=r.commit_ts, m=m))
+    return list(
+        resolve(view, r.keys, start_ts=r.start_ts, commit_ts=r.commit_ts, m=m, anchor=r.anchor)
+    )
 
 
 def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -> Result:
@@ -258,12 +262,23 @@ def _heartbeat(view: View, r: methods.Heartbeat, ts: int, now_ms: int, m: Mutati
             m=m,
             ttl_ms=options.get("ttl_ms", 0),
             owner=options.get("owner", ""),
+            user=options.get("user", m.user),
         )
     ]
 
 
 def _recover(view: View, r: methods.Recover, ts: int, now_ms: int, m: Mutations) -> Result:
-    return list(recover(view, r.keys, start_ts=r.start_ts, anchor=r.anchor, fence=r.fence, m=m))
+    return list(
+        recover(
+            view,
+            r.keys,
+            start_ts=r.start_ts,
+            anchor=r.anchor,
+            fence=r.fence,
+            m=m,
+            user=r.user,
+        )
+    )
 
 
 def _settle(view: View, r: methods.Settle, ts: int, now_ms: int, m: Mutations) -> Result:

@@ -57,7 +57,7 @@ def anchored(
                     continue
             elif one.start_ts in here or not inside(key, start, end):
                 continue
-            new = Abandoned(one.start_ts, one.anchor, one.ttl_ms, [])
+            new = Abandoned(one.start_ts, one.anchor, one.ttl_ms, [], one.user)
             here.setdefault(one.start_ts, new).keys.append(key)
             left -= 1
             if not left:

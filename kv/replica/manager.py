@@ -267,7 +267,7 @@ class ReplicaManager:
             met.update(((one.start, one.start_ts), one) for one in guards.turn(looks))
             for (key, start_ts), one in met.items():
                 if now_ms - physical_ms(start_ts) > one.ttl_ms:
-                    new = Abandoned(start_ts, one.anchor, one.ttl_ms, [])
+                    new = Abandoned(start_ts, one.anchor, one.ttl_ms, [], one.user)
                     here.setdefault(start_ts, new).keys.append(key)
             found += here.values()
         return found

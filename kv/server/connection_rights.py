@@ -10,8 +10,9 @@ of the procedures that it was given; others have verbs that answer what they may
 
 A reader that meets an intent ends the transaction of somebody else, and says what became of it. It
 is not believed: its node looks for itself (`Deputy`), and says no more than how that one ended.
-Only who may write all of a table says what becomes of its intents, and who may write some of it
-ends the transactions that have their records there.
+The same becomes of whoever would move on a transaction that his own commands have not made, which
+the partition finds (kv.base.intents). Only who may write all of a table says what becomes of his
+intents there, and who may write some of it has the records of his transactions there.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ WORK_TABLES: Final = frozenset(
     }
 )
 """What a worker's steps are committed to, row by row (procedures/pools/worker_permissions.py)."""
+_ANCHORED: Final = frozenset({methods.PREWRITE, methods.PREWRITE_ROWS})
 # They move a transaction on that has its record, or its intents, there.
 _ENDS: Final = frozenset({methods.COMMIT, methods.ROLLBACK, methods.HEARTBEAT, methods.FINISH})
 LOOKED_UP: Final = frozenset({methods.CHECK, methods.SETTLE})
@@ -60,6 +62,10 @@ LOOKED_UP: Final = frozenset({methods.CHECK, methods.SETTLE})
 that a transaction writes, or their caller says how it ended in all of them."""
 STOOD_IN: Final = LOOKED_UP | _ENDS | {methods.RESOLVE}
 """What a node can do itself, for who may not; see kvorum/node/settle_transactions.py."""
+
+
+_ANCHOR_AT: Final = VERBS[methods.PREWRITE].at("anchor")
+assert VERBS[methods.PREWRITE_ROWS].at("anchor") == _ANCHOR_AT
 
 
 class Gate(Protocol):
@@ -114,8 +120,9 @@ class Rights:
         self._book = book
         self._starts_at, self._named = starts_at, named
         self._allowed: set[tuple[int, int]] = set()
+        self._anchors: set[bytes] = set()  # whose tables may have records of its transactions
         self.identity, self.user, self.tables = identity, identity.name, book.tables
-        self._admin = book.superuser(identity.name) and identity.limits is None
+        self.admin = book.superuser(identity.name) and identity.limits is None
 
     def check(self, row: list[Any]) -> None:
         """Raises Forbidden, Unauthenticated, Busy (it is not known yet), InvalidArgument,
@@ -123,6 +130,8 @@ class Rights:
         """
         try:
             if len(row) > 3 and (row[1], row[3]) in self._allowed:
+                if row[1] in _ANCHORED:
+                    self._check_anchor(row)
                 return
         except TypeError:  # a list: it is no partition
             pass
@@ -140,9 +149,11 @@ class Rights:
         partition = row[3] if len(row) > 3 else None
         if type(partition) is not int:
             return  # it is refused for that
-        if not self._admin and verb.number in LOOKED_UP:
+        if not self.admin and verb.number in LOOKED_UP:
+            if verb.number == methods.CHECK and type(met := _met(verb, row)) is bytes and met:
+                self._some(table_of(met))
             raise NotBelieved
-        if not self._admin and verb.number == methods.RECOVER:
+        if not self.admin and verb.number == methods.RECOVER:
             raise Forbidden("how a transaction goes on is looked up by nodes: send CHECK")
         if partition == META_PARTITION:
             self._check_meta(verb, row)
@@ -160,6 +171,8 @@ class Rights:
         """Whether all requests of that verb are allowed."""
         number = verb.number
         resource = self._resource(table)
+        if number in _ANCHORED:
+            self._check_anchor(row)
         if number in _ENDS:
             self._some_write(resource)
         elif number == methods.RESOLVE:
@@ -173,6 +186,20 @@ class Rights:
         else:
             self.allow(frozenset({verb.action}), resource)
         return True
+
+    def _check_anchor(self, row: list[Any]) -> None:
+        """Whoever names a record says whose transaction his intents are part of."""
+        anchor = row[_ANCHOR_AT] if len(row) > _ANCHOR_AT else None
+        if self.admin or type(anchor) is not bytes or anchor[:PREFIX_BYTES] in self._anchors:
+            return
+        table = table_of(anchor)
+        if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+            pass
+        elif table != system.SINK_ATTEMPTS:  # a task's, which its user has begun there
+            if table < FIRST_USER_TABLE:
+                raise Forbidden("no transaction of a user has its record in the system's tables")
+            self._some_write(self._resource(table))
+        self._anchors.add(anchor[:PREFIX_BYTES])
 
     def _check_meta(self, verb: Verb, row: list[object]) -> None:
         """Each time: its tables are few, and so are requests to them but an administrator's."""
@@ -188,7 +215,7 @@ class Rights:
                 "the command writes takes a node's --tls-dir, or KVORUM_CLUSTER_SECRET; one that "
                 "nodes write (--on-nodes) does not"
             )
-        if self._admin:
+        if self.admin:
             return
         if tables == {system.LOCKS} and needed_of(verb, row) <= _READ:
             return  # a fence: whoever writes under a lock checks that it is still held
@@ -212,7 +239,7 @@ class Rights:
 
     def _resource(self, table: int) -> Resource:
         found = self._book.tables.get(table)
-        if found is None and self._admin:
+        if found is None and self.admin:
             return Resource(Kind.TABLE, str(table), "?")
         if found is None:
             raise Busy(
@@ -226,7 +253,7 @@ class Rights:
         try:
             self._one_of((Action.READ, *_ANY_WRITE), self._resource(table_of(key)))
         except KvorumError:
-            return self._admin
+            return self.admin
         return True
 
     def allow(self, actions: frozenset[Action], resource: Resource) -> None:
@@ -371,6 +398,12 @@ def _rows_out(method: int, reply: list[object]) -> int:
 
 
 # ------------------------------------------------------------------------------- keys of requests
+
+
+def _met(verb: Verb, row: list[object]) -> object:
+    """Where the intent lies that a CHECK is about, if it says so."""
+    at = verb.at("met")
+    return row[at] if len(row) > at else None
 
 
 def table_of(key: bytes) -> int:

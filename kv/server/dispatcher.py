@@ -40,6 +40,7 @@ from kv.base.errors import (
 )
 from kv.base.fields import PREFIX_BYTES
 from kv.base.ids import META_PARTITION, NodeId
+from kv.base.intents import Author
 from kv.base.internal_errors import Faults
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
@@ -74,6 +75,17 @@ class Connection(Protocol):
     @property
     def rights(self) -> Rights | None:
         """What its user may. None: everything."""
+        ...
+
+    @property
+    def author(self) -> Author:
+        """Whose commands it sends."""
+        ...
+
+    def stand_in(self, row: list[Any]) -> None:
+        """Answer a request about a transaction of somebody else than the author, who may end only
+        his own.
+        """
         ...
 
     def reply(self, row: list[object]) -> None:

@@ -48,6 +48,7 @@ from kv.base.errors import (
     Unavailable,
 )
 from kv.base.fair_turns import BYTES_PER_US, REQUEST_US, FairTurns
+from kv.base.intents import NOBODY, Author
 from kv.base.internal_errors import Faults
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
@@ -131,6 +132,14 @@ class Submitter(Protocol):
     def refuse(self, conn: ServerConnection, row: list[Any], error: KvorumError) -> None: ...
 
 
+class Answered(Protocol):
+    """Where the reply to a request goes."""
+
+    def reply(self, row: list[Any]) -> None: ...
+
+    def flush(self) -> None: ...
+
+
 class ServerConnection(asyncio.Protocol):
     """One client: what it asks goes to the dispatcher, what it is answered leaves in one write per
     flush.
@@ -155,6 +164,7 @@ class ServerConnection(asyncio.Protocol):
         "_window",
         "account",
         "asked",
+        "author",
         "book",
         "certificate",
         "challenge",
@@ -179,6 +189,7 @@ class ServerConnection(asyncio.Protocol):
         self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
         self.book: Book | None = None  # that its rights are read from
         self.rights: Rights | None = None  # None: everything that is no order
+        self.author = NOBODY  # whose commands it sends
         self.account = server.nobody  # whom it counts for …
         self.asked = False  # … and whether limits count
         self.metering: Metering | None = None  # since somebody has limits
@@ -545,6 +556,10 @@ class ServerConnection(asyncio.Protocol):
 
     # -- out: kv.server.dispatcher.Connection
 
+    def stand_in(self, row: list[Any], to: Answered | None = None) -> None:
+        """`to`: who is answered instead of this."""
+        self._server.stand_in(to or self, row)
+
     def reply(self, row: list[Any]) -> None:
         self._in_flight -= 1
         if self.metering is not None:
@@ -855,6 +870,7 @@ class SocketServer:
         it may not go on.
         """
         identity, conn.book, conn.rights = conn.identity, gate.book, None
+        conn.author = NOBODY
         if identity is None:
             return  # it is to prove that it is a node's
         if conn.book is None:
@@ -869,6 +885,7 @@ class SocketServer:
             )
         if identity != LOOPBACK:
             conn.rights = Rights(identity, conn.book, self._starts_at, self._named)
+            conn.author = Author(identity.name, others=conn.rights.admin)
 
     def _allowed(
         self, conn: ServerConnection, rights: Rights, rows: list[list[Any]]
@@ -880,7 +897,7 @@ class SocketServer:
                 rights.check(row)
                 allowed.append(row)
             except NotBelieved:
-                self._stand_in(conn, row)
+                self.stand_in(conn, row)
             except KvorumError as error:
                 self.counters.requests_refused += 1
                 self._refuse_request(conn, row, error)
@@ -913,13 +930,14 @@ class SocketServer:
         found = gate.book.tables.get(table_of(start))
         return "" if found is None else found.namespace
 
-    def _stand_in(self, conn: ServerConnection, row: list[Any]) -> None:
+    def stand_in(self, conn: Answered, row: list[Any]) -> None:
         """Have the node find out by itself what became of a transaction."""
         deputy = self._deputy
         assert deputy is not None, "whoever has rights has a node"
         if len(self._deputies) >= HANDLERS_MAX:
             busy = Busy("too many transactions are being looked at: ask again in a moment")
-            self._refuse_request(conn, row, busy)
+            conn.reply(error_row(row[0], busy))
+            conn.flush()
             return
 
         async def answer() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
+from kv.base.intents import Author
 from kv.base.internal_errors import Faults
 from kv.base.rights import Identity
 from kv.server.connection_rights import Rights
@@ -45,10 +46,15 @@ class Tappable(Connection, Protocol):
     node: int
     proved: bool
     identity: Identity | None
+    author: Author
     tap: object
 
     @property
     def peer(self) -> str: ...
+
+    def stand_in(self, row: list[Any], to: Connection | None = None) -> None:
+        """`to`: who is answered instead of this."""
+        ...
 
 
 class Tap:
@@ -89,7 +95,7 @@ class Tap:
 class _Tapped:
     """One connection, as the dispatcher sees it."""
 
-    __slots__ = ("_client", "_conn", "_listener", "_monotonic", "_open")
+    __slots__ = ("_client", "_conn", "_listener", "_monotonic", "_open", "author")
 
     def __init__(self, conn: Tappable, listener: Listener, monotonic: Callable[[], float]) -> None:
         self._conn, self._listener, self._monotonic = conn, listener, monotonic
@@ -104,7 +110,11 @@ class _Tapped:
     def rights(self) -> Rights | None:
         return self._conn.rights
 
+    def stand_in(self, row: list[Any]) -> None:
+        self._conn.stand_in(row, self)
+
     def came(self, requests: list[list[Any]]) -> None:
+        self.author = self._conn.author
         now = self._monotonic()
         for request in requests:
             self._open[request[0]] = request, now

@@ -1,7 +1,9 @@
 """Who ends transactions for clients that are not believed (kv/server/connection_rights.py): the
 node looks at their records itself, as the sweeper does, and ends a parallel commit that is whole
 (or that its coordinator has left). What is answered says how a transaction ended, and no keys of
-it; what is not decided stays so: nothing here commits or aborts one because a client says so.
+it; what is not decided stays so: nothing here commits or aborts one because a client says so. Of
+one that nobody has met an intent of, and that has no record, nothing is written down: its id may be
+a guess.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from kv.base.methods import (
     COMMITTED,
     FINISH,
     HEARTBEAT,
+    HELD,
     PENDING,
     RESOLVE,
     ROLLBACK,
@@ -48,28 +51,44 @@ class Deputy:
             case method if method == FINISH:
                 return [[await self._finish(*end) for end in args[0]]]
             case method if method == CHECK:
-                asked = Check(*args)
-                found, age_ms = await self._txn.resolver.check(
-                    asked.start_ts,
-                    asked.anchor,
-                    ttl_ms=asked.ttl_ms,
-                    budget_ms=_BUDGET_MS,
-                    push_above=asked.push_above,
-                )
+                found, age_ms = await self._check(Check(*args))
                 return [found.status, found.commit_ts, found.min_commit_ts, age_ms, ""]
         found = await self._outcome(args[0], args[1])
-        if verb.number in (COMMIT, ROLLBACK) and found.status == PENDING:
+        if verb.number in (COMMIT, ROLLBACK, HEARTBEAT) and found.status == PENDING:
             raise Forbidden(
-                f"transaction {args[1]} is not decided, and its rows are not yours (any more)",
+                f"transaction {args[1]} is not decided, and it is not yours (any more)",
                 code=NOT_HELD,
             )
         answer = [found.status, found.commit_ts, found.min_commit_ts]
         return answer[: {COMMIT: 3, HEARTBEAT: 1}.get(verb.number, 2)]
 
-    async def _outcome(self, anchor: bytes, start_ts: int) -> Outcome:
-        found, _ = await self._txn.resolver.check(
-            start_ts, anchor, ttl_ms=TXN_TTL_MS_MAX, budget_ms=_BUDGET_MS
+    async def _check(self, asked: Check) -> tuple[Outcome, int]:
+        """What a reader or writer is told of a transaction whose intent it has met."""
+        held: list[Any] | None = None
+        if asked.met:
+            (held,) = await self._kv.call(
+                HELD, asked.met, asked.met, asked.start_ts, asked.anchor, budget_ms=_BUDGET_MS
+            )
+        if held is None:  # not any more, or never
+            return await self._look(asked.anchor, asked.start_ts)
+        ttl_ms, user = held
+        return await self._txn.resolver.check(
+            asked.start_ts,
+            asked.anchor,
+            ttl_ms=ttl_ms,
+            budget_ms=_BUDGET_MS,
+            push_above=asked.push_above,
+            met=asked.met,
+            user=user,
         )
+
+    async def _look(self, anchor: bytes, start_ts: int) -> tuple[Outcome, int]:
+        return await self._txn.resolver.check(
+            start_ts, anchor, ttl_ms=TXN_TTL_MS_MAX, budget_ms=_BUDGET_MS, met=b""
+        )
+
+    async def _outcome(self, anchor: bytes, start_ts: int) -> Outcome:
+        found, _ = await self._look(anchor, start_ts)
         return found
 
     async def _finish(

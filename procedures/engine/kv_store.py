@@ -125,7 +125,9 @@ class KvStore:
         """
         details = met.details
         keys = list(details.get("keys") or [details["key"]])
-        holder = Abandoned(details["txn"], details["anchor"], details["ttl_ms"], keys)
+        holder = Abandoned(
+            details["txn"], details["anchor"], details["ttl_ms"], keys, details.get("user", "")
+        )
         with suppress(Unavailable):  # looked for again, and whoever looks after waits does, too
             await self._txn.resolver.end(holder, budget_ms=deadline.budget_ms())
 

@@ -155,7 +155,9 @@ async def finish(txn: Transactions, attempt: str, table: int) -> None:
     the others are rolled back, and their rows go. To be called when it is decided which. Doing it
     again is harmless. `table` 0: it is not known any more; what lies there goes when it is met.
     """
-    outcomes = await txn.bulk.end(await records_of(txn, attempt))
+    records = await records_of(txn, attempt)
+    anchors = {start_ts: anchor for anchor, start_ts in records}
+    outcomes = await txn.bulk.end(records)
     if not outcomes or not table:
         return
     prefix = table_prefix(table)
@@ -165,18 +167,20 @@ async def finish(txn: Transactions, attempt: str, table: int) -> None:
         for _, chunk, _ in rows:
             for start_ts, pieces in laid_of(chunk).items():
                 if start_ts in outcomes:
-                    await _end(txn, prefix, pieces, start_ts, outcomes[start_ts])
+                    record = anchors[start_ts], start_ts
+                    await _end(txn, prefix, pieces, record, outcomes[start_ts])
 
 
 async def _end(
     txn: Transactions,
     prefix: bytes,
     pieces: Sequence[tuple[bytes, bytes, int]],
-    start_ts: int,
+    record: Record,
     commit_ts: int,
 ) -> None:
+    anchor, start_ts = record
     laid = [(prefix + first, rows) for first, _, rows in pieces]
-    left = set(await txn.bulk.resolve_laid(laid, start_ts, commit_ts))
+    left = set(await txn.bulk.resolve_laid(laid, start_ts, commit_ts, anchor=anchor))
     # A chunk is in two partitions since, or a reader was faster: what is left is met by reading.
     for first, last, _ in pieces:
         if (low := prefix + first) in left:

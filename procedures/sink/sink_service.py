@@ -92,6 +92,9 @@ class SinkService:
 
             return handler
 
+        async def place(caller: Caller, args: list[object]) -> list[Any]:
+            return await self.place(*args, user=caller.user)
+
         async def commit(caller: Caller, args: list[object]) -> list[Any]:
             left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
             return await self.commit(args[0], wait_ms=max(0, left_ms))
@@ -100,7 +103,7 @@ class SinkService:
             verbs.SINK_BEGIN: serve(self.begin),
             verbs.SINK_STAGE: serve(self.stage),
             verbs.SINK_SEAL: serve(self.seal),
-            verbs.SINK_PLACE: serve(self.place),
+            verbs.SINK_PLACE: place,
             verbs.SINK_COMMIT: commit,
             verbs.SINK_ABORT: serve(self.abort),
         }
@@ -113,11 +116,19 @@ class SinkService:
         return [AttemptState.OPEN.name]
 
     async def place(
-        self, attempt: object, table: object, part: object, task: object, start_ts: object
+        self,
+        attempt: object,
+        table: object,
+        part: object,
+        task: object,
+        start_ts: object,
+        *,
+        user: str = "",
     ) -> list[Any]:
         """Whether the task may lay rows in place under this transaction; then it is known before
         it lays anything, so that whoever ends the attempt ends it. False: it has to stage them,
-        since another load does so in this table, or it has too many transactions already.
+        since another load does so in this table, or it has too many transactions already. Asked
+        again, it keeps the transaction alive. `user`: whose task it is.
         """
         name, table_id = _attempt_args(attempt, table)
         number = checked_int(part, "part", 0, 2**31 - 1)
@@ -144,7 +155,9 @@ class SinkService:
 
         # another attempt, or the same request sent before, may be faster
         placed = await _raced(name, once)
-        if placed and not await self._txn.bulk.keep([(key, began)], limits.SINK_PLACED_TTL_MS):
+        if placed and not await self._txn.bulk.keep(
+            [(key, began)], limits.SINK_PLACED_TTL_MS, user=user
+        ):
             raise _given_up(name)
         return [placed]
 

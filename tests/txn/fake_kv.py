@@ -425,7 +425,9 @@ class Cluster:
             record = self.records[anchor, start_ts] = Record(ABORTED)
         return [record.status, record.commit_ts]
 
-    def _check(self, anchor: bytes, start_ts: int, push_above: int, ttl_ms: int) -> list[Any]:
+    def _check(
+        self, anchor: bytes, start_ts: int, push_above: int, ttl_ms: int, *_met: object
+    ) -> list[Any]:
         record = self.records.get((anchor, start_ts))
         if record and record.status == STAGING:
             age = self.clock.now_ms() - record.heartbeat_ms

@@ -138,17 +138,19 @@ class BulkTransactions:
         )
         return outcome.status == PENDING
 
-    async def keep(self, records: Sequence[Record], ttl_ms: int) -> bool:
+    async def keep(self, records: Sequence[Record], ttl_ms: int, *, user: str = "") -> bool:
         """Begin these transactions' records, or say that their owner lives: from now on each may be
-        silent for `ttl_ms`. False: one of them was rolled back.
+        silent for `ttl_ms`. False: one of them was rolled back. `user`: whose those are that are
+        begun.
         """
         alive = True
+        said = {"ttl_ms": ttl_ms, "user": user} if user else {"ttl_ms": ttl_ms}
 
         async def keep(anchor: bytes, start_ts: int) -> None:
             nonlocal alive
             try:
                 (status,) = await self.kv.call(
-                    HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms}, budget_ms=BULK_TTL_MS
+                    HEARTBEAT, anchor, anchor, start_ts, said, budget_ms=BULK_TTL_MS
                 )
             except TxnAborted:  # so old that it is forgotten
                 status = ABORTED
@@ -264,13 +266,20 @@ class BulkTransactions:
                     await self.resolve(part, start_ts, commit_ts)
 
     async def resolve_laid(
-        self, laid: Sequence[tuple[bytes, int]], start_ts: int, commit_ts: int
+        self,
+        laid: Sequence[tuple[bytes, int]],
+        start_ts: int,
+        commit_ts: int,
+        *,
+        anchor: bytes | None = None,
     ) -> list[bytes]:
         """`resolve_rows` for a caller that knows by `prewrite_rows` what it laid, and need not have
         the rows. The first keys of chunks that were not there and whole (a run before a crash, a
         reader that was faster): go over their rows. One chunk after the other with rests between
-        them, as after a load, while others use the loop.
+        them, as after a load, while others use the loop. `anchor`: only what has its record there,
+        if somebody else says what was laid.
         """
+        of = () if anchor is None else (anchor,)
         missed: list[bytes] = []
         alone = False
         waiting = deque(laid)
@@ -279,7 +288,13 @@ class BulkTransactions:
         async def one(first: bytes, rows: int) -> None:
             try:
                 resolved, _ = await self.kv.call(
-                    RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
+                    RESOLVE,
+                    first,
+                    start_ts,
+                    commit_ts,
+                    [first],
+                    *of,
+                    budget_ms=BULK_PART_BUDGET_MS,
                 )
             except (Reroute, TryLater, UnknownOutcome):
                 resolved = 0

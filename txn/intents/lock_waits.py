@@ -118,7 +118,7 @@ class WaitCare:
         by_holder: dict[int, dict[int, Abandoned]] = {}  # then by partition
         for partition, held in held_up:
             here = by_holder.setdefault(held.holder, {})
-            new = Abandoned(held.holder, held.anchor, held.ttl_ms, [])
+            new = Abandoned(held.holder, held.anchor, held.ttl_ms, [], held.user)
             keys = here.setdefault(partition, new).keys
             if held.key not in keys and len(keys) < MULTI_KEYS_MAX:
                 keys.append(held.key)

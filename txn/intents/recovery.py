@@ -29,6 +29,7 @@ async def recover(
     fence: bool,
     budget_ms: int,
     dropped: Callable[[bytes], Awaitable[bool]],
+    user: str = "",
 ) -> tuple[int, int]:
     """(COMMITTED | ABORTED, commit_ts), as the record says now; (PENDING, 0) if it is not decided:
     its coordinator lives, or (without `fence`) an intent is missing, or its keys kept moving.
@@ -36,8 +37,9 @@ async def recover(
     `fence`: forbid what is missing, so that there is an outcome. `budget_ms` for each message.
     `dropped`: whether the table of a key certainly was dropped: such a key counts as missing, for
     what was decided by it was decided before the drop (kvorum/storage/drop_transactions.py). Raises
-    what they raise.
+    what they raise. `user`: whose it is.
     """
+    more = (user,) if user else ()
     keys = [key for part in parts for key in part]
     todo: list[int] = list(range(len(keys)))
     bound, whole = 0, True
@@ -46,7 +48,7 @@ async def recover(
         part = [keys[i] for i in group]
         try:
             there, low = await kv.call(
-                RECOVER, part[0], start_ts, anchor, part, fence, budget_ms=budget_ms
+                RECOVER, part[0], start_ts, anchor, part, fence, *more, budget_ms=budget_ms
             )
         except Moved as moved:
             return moved

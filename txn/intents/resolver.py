@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Moved, Unavailable
-from kv.base.intents import Abandoned
+from kv.base.intents import Abandoned, TxnId, txn_id
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
     LOCK_WAIT_MS_MAX,
@@ -67,7 +67,7 @@ class StepOver(NamedTuple):
     next request should not ignore it, so that it meets, and removes, the rest of them.
     """
 
-    start_ts: int
+    id: TxnId
     finished: bool
 
 
@@ -78,7 +78,7 @@ class Resolver:
         self._kv = kv
         self._background = background
         self._backoff = Backoff(timers, rng, first_ms=LOCK_WAIT_MS_FIRST, max_ms=LOCK_WAIT_MS_MAX)
-        self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
+        self._known: dict[TxnId, Outcome] = {}  # oldest first
         # this client's commits that were acknowledged and whose flip is under way
         self.flipping: dict[int, asyncio.Future[None]] = {}
         self._timers = timers
@@ -89,12 +89,12 @@ class Resolver:
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
 
-    def learn(self, start_ts: int, outcome: Outcome) -> None:
+    def learn(self, id_: TxnId, outcome: Outcome) -> None:
         """Remember what is true for ever. A late answer does not replace a final one."""
-        old = self._known.pop(start_ts, outcome)
+        old = self._known.pop(id_, outcome)
         if outcome.status == PENDING and old.status != PENDING:
             outcome = old
-        self._known[start_ts] = outcome
+        self._known[id_] = outcome
         if len(self._known) > OUTCOMES_CACHED_MAX:
             del self._known[next(iter(self._known))]
 
@@ -112,11 +112,11 @@ class Resolver:
 
         Raises `met`, with what is known of the blocker, when the deadline passes first.
         """
-        keys, start_ts = _keys(met), met.details["txn"]
+        keys, start_ts, id_ = _keys(met), met.details["txn"], _id(met)
         if deadline.passed:
             raise self._blocked(met, "it was still there at the deadline")
         await self._flipped(start_ts, deadline)
-        outcome = self._known.get(start_ts)
+        outcome = self._known.get(id_)
         if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
             looks = attempt >= _LOOKS_BEFORE_RECOVERY
             outcome = await self._ask(met, push_above=read_ts, deadline=deadline, recovers=looks)
@@ -125,7 +125,7 @@ class Resolver:
                 self._background.spawn(
                     self._resolve_quietly(start_ts, outcome, keys), name=f"resolve-{start_ts}"
                 )
-            return StepOver(start_ts, outcome.status != PENDING)
+            return StepOver(id_, outcome.status != PENDING)
         if outcome.status == COMMITTED:
             if reads_through and met.details.get("chunk") and start_ts not in self._through:
                 self.learn_load(start_ts, outcome.commit_ts)
@@ -175,9 +175,9 @@ class Resolver:
         return [over for over in found if over is not None]
 
     async def _beside(self, other: Abandoned, read_ts: int, deadline: Deadline) -> StepOver | None:
-        start_ts = other.start_ts
+        start_ts, id_ = other.start_ts, txn_id(other.start_ts, other.user or "")
         try:
-            outcome = self._known.get(start_ts)
+            outcome = self._known.get(id_)
             if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
                 outcome, _ = await self.check(
                     start_ts,
@@ -186,6 +186,8 @@ class Resolver:
                     push_above=read_ts,
                     budget_ms=deadline.budget_ms(),
                     recovers=False,
+                    met=other.keys[0],
+                    user=other.user,
                 )
             if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
                 resolving = self._resolve_quietly(start_ts, outcome, other.keys)
@@ -196,7 +198,7 @@ class Resolver:
         except KvorumError:
             return None
         over = outcome.invisible_at(read_ts)
-        return StepOver(start_ts, outcome.status != PENDING) if over else None
+        return StepOver(id_, outcome.status != PENDING) if over else None
 
     async def met_by_write(self, met: KeyLocked, attempt: int, deadline: Deadline) -> None:
         """A write met an intent: returns when it is worth trying again.
@@ -208,7 +210,7 @@ class Resolver:
             raise met
         keys, start_ts = _keys(met), met.details["txn"]
         await self._flipped(start_ts, deadline)
-        outcome = self._known.get(start_ts)
+        outcome = self._known.get(_id(met))
         if outcome is None or outcome.status == PENDING:
             looks = attempt >= _LOOKS_BEFORE_RECOVERY
             outcome = await self._ask(met, push_above=0, deadline=deadline, recovers=looks)
@@ -219,7 +221,7 @@ class Resolver:
 
     async def lives(self, met: KeyLocked, deadline: Deadline) -> bool:
         """Whether the transaction that was met is still to be decided."""
-        outcome = self._known.get(met.details["txn"])
+        outcome = self._known.get(_id(met))
         if outcome is None or outcome.status == PENDING:
             outcome = await self._ask(met, push_above=0, deadline=deadline, recovers=True)
         return outcome.status == PENDING
@@ -229,14 +231,19 @@ class Resolver:
         many.
         """
         start_ts = intents.start_ts
-        outcome = self._known.get(start_ts)
+        outcome = self._known.get(txn_id(start_ts, intents.user or ""))
         if outcome is None or outcome.status == PENDING:
             try:
                 outcome, _ = await self.check(
-                    start_ts, intents.anchor, ttl_ms=intents.ttl_ms, budget_ms=_RESOLVE_BUDGET_MS
+                    start_ts,
+                    intents.anchor,
+                    ttl_ms=intents.ttl_ms,
+                    budget_ms=_RESOLVE_BUDGET_MS,
+                    met=intents.keys[0],
+                    user=intents.user,
                 )
             except DeadlineExceeded:  # a node that is down may have the anchor, or nobody
-                if not await self._lost(start_ts, intents.anchor):
+                if not await self.dropped(intents.anchor):
                     raise
                 outcome = Outcome(ABORTED)
         if outcome.status == PENDING:
@@ -257,7 +264,7 @@ class Resolver:
                 start_ts, anchor, ttl_ms=intents.ttl_ms, budget_ms=budget_ms
             )
         if outcome.status != PENDING:
-            self.learn(start_ts, outcome)
+            self.learn(txn_id(start_ts, intents.user or ""), outcome)
             await self._resolve(start_ts, outcome, intents.keys, budget_ms)
 
     async def decide(self, intents: Abandoned, *, budget_ms: int) -> bool:
@@ -278,6 +285,7 @@ class Resolver:
                 fence=age_ms >= RECOVERY_GRACE_MS,
                 budget_ms=budget_ms,
                 dropped=self.dropped,
+                user=more[2] if more[2:] else "",
             )
             return bool(status != PENDING)
         return True
@@ -314,6 +322,8 @@ class Resolver:
                 ttl_ms=d["ttl_ms"],
                 budget_ms=deadline.budget_ms(),
                 recovers=recovers,
+                met=_keys(met)[0],
+                user=d.get("user", ""),
             )
         except DeadlineExceeded as error:
             why = "its status could not be learned before the deadline"
@@ -329,19 +339,31 @@ class Resolver:
         budget_ms: int,
         push_above: int = 0,
         recovers: bool = True,
+        met: bytes | None = None,
+        user: str | None = None,
     ) -> tuple[Outcome, int]:
-        """What the record says, and how long ago its owner was heard of, in ms.
+        """What the record says, and how long ago its owner was heard of, in ms. `met`: where its
+        intent was; empty: nowhere. `user`: whose that is (None: not known).
 
         A parallel commit is committed here and now if all its intents are there (only if
         `recovers`), and aborted if one is missing and its coordinator had time enough.
         """
         try:
             status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
-                CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
+                CHECK,
+                anchor,
+                anchor,
+                start_ts,
+                push_above,
+                ttl_ms,
+                *_said(met, user),
+                budget_ms=budget_ms,
             )
         except Unavailable as error:
-            if error.code != NO_PARTITION or not await self._lost(start_ts, anchor):
+            if error.code != NO_PARTITION or not await self.dropped(anchor):
                 raise
+            if user is not None:
+                self.learn(txn_id(start_ts, user), Outcome(ABORTED))
             return Outcome(ABORTED), 0
         self._learn_owner(start_ts, more)
         if status == STAGING:
@@ -355,22 +377,18 @@ class Resolver:
                     fence=late,
                     budget_ms=budget_ms,
                     dropped=self.dropped,
+                    user=more[2] if more[2:] else "",
                 )
         outcome = Outcome(status, commit_ts, min_commit_ts)
-        self.learn(start_ts, outcome)
+        if user is not None:
+            self.learn(txn_id(start_ts, user), outcome)
         return outcome, int(age_ms)
 
-    async def _lost(self, start_ts: int, anchor: bytes) -> bool:
-        """Whether the record went with a dropped table: nobody can say any more what became of the
-        transaction, so it is rolled back (kvorum/storage/drop_transactions.py).
-        """
-        if not await self.dropped(anchor):
-            return False
-        self.learn(start_ts, Outcome(ABORTED))
-        return True
-
     async def dropped(self, key: bytes) -> bool:
-        """Whether the table of this key certainly was dropped. Raises KvorumError."""
+        """Whether the table of this key certainly was dropped. A record there went with it: nobody
+        can say any more what became of its transaction, so that is rolled back
+        (kvorum/storage/drop_transactions.py). Raises KvorumError.
+        """
         return self.gone is not None and await self.gone(key)
 
     def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
@@ -434,6 +452,18 @@ async def resolve(
         if left:
             todo.append(part)
     return resolved
+
+
+def _said(met: bytes | None, user: str | None) -> tuple[object, ...]:
+    """The last arguments of a CHECK."""
+    if user is not None:
+        return met, user
+    return () if met is None else (met,)
+
+
+def _id(met: KeyLocked) -> TxnId:
+    """Of the transaction that was met."""
+    return txn_id(met.details["txn"], met.details.get("user", ""))
 
 
 def _keys(met: KeyLocked) -> Sequence[bytes]:

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError, Moved, TooLarge
+from kv.base.intents import TxnId
 from kv.base.limits import (
     IGNORED_TXNS_MAX,
     KEY_BYTES_MAX,
@@ -438,7 +439,7 @@ class _Reading:
     def __init__(self, resolver: Resolver, read_ts: int, deadline: Deadline) -> None:
         self._resolver = resolver
         self._deadline = deadline
-        self._ignore: dict[int, bool] = {}  # start_ts → whether it is finished
+        self._ignore: dict[TxnId, bool] = {}  # whether it is finished
         self._attempt = 0
         self.read_ts = read_ts
 
@@ -454,12 +455,12 @@ class _Reading:
         for one in beside if over is None else (*beside, over):
             if len(self._ignore) >= IGNORED_TXNS_MAX:
                 del self._ignore[next(iter(self._ignore))]  # asked about again if met again
-            self._ignore[one.start_ts] = one.finished
+            self._ignore[one.id] = one.finished
 
     def budget_ms(self) -> int:
         return self._deadline.budget_ms()
 
-    def ignored(self) -> list[int] | None:
+    def ignored(self) -> list[TxnId] | None:
         return list(self._ignore) or None
 
     async def moved(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,8 @@ from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.methods import ABORTED, OP_CHECK, OP_DELETE, OP_PUT
 from kv.base.ops import put
 from kv.mvcc import records
+from kv.mvcc.guards import Guard, decode_guard, encode_guard, guard_key
+from kv.mvcc.packed_rows import PackedKeys, pack_values
 from kv.mvcc.records import Lock, TxnRecord
 from tests.kv.mvcc.store import Store, at
 
@@ -124,3 +127,39 @@ def test_a_record_under_another_key_is_found() -> None:
     store.rows["cur"][b"a"] = store.rows["cur"][b"b"]
     with pytest.raises(Corruption):
         store.get(b"a")
+
+
+@pytest.mark.parametrize("user", ["ann", "Ω" * 40])
+def test_records_say_whose_they_are(user: str) -> None:
+    """A lost name would be nobody's: others could end the transaction, its owner could not. Without
+    one the bytes are what they always were.
+    """
+    key, rows = b"t\0\0\1k", (b"t\0\0\1k", b"t\0\0\1l")
+    for lock in (
+        Lock(at(1), OP_PUT, 100, b"anchor", 0, b"v"),
+        Lock(at(1), OP_PUT, 100, b"anchor", 7, b"", (), at(9)),
+        Lock(at(1), OP_DELETE, 100, b"", 0, None, (), at(9)),
+    ):
+        whose = lock._replace(user=user)
+        bare, named = records.encode_lock(key, lock), records.encode_lock(key, whose)
+        assert records.decode_lock(key, bare) == lock
+        assert records.decode_lock(key, named) == whose
+        assert len(named) == len(bare) + 2 + len(user.encode())
+    chunk = Lock(at(1), OP_PUT, 100, b"anchor", 0, None, rows, 0, user)
+    for lock in (chunk, chunk._replace(user="")):
+        record = records.encode_chunk(lock, [b"a", None])
+        assert records.decode_chunk(key, record) == (lock, (b"a", None))
+        packed = PackedKeys.of(rows)
+        record = records.encode_packed(
+            lock._replace(chunk=packed), packed, pack_values([b"a", b"b"])
+        )
+        assert records.decode_chunk_lock(key, record).user == lock.user
+        assert list(records.decode_chunk(key, record)[1]) == [b"a", b"b"]
+    record = TxnRecord(ABORTED, owner="job", user=user)
+    at_key = records.txn_key(key, at(1))
+    for one in (record, record._replace(owner=""), record._replace(user="", parts=((key,),))):
+        assert records.decode_txn(at_key, records.encode_txn(at_key, one)) == one
+    guard = Guard(key, None, at(1), b"anchor", 100, 0, at(9), user)
+    at_guard = guard_key(key, at(1))
+    for held in (guard, replace(guard, user="")):
+        assert decode_guard(at_guard, encode_guard(held)) == held

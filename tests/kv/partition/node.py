@@ -12,6 +12,7 @@ from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, from_wire
 from kv.base.ids import NodeId, PartitionId
+from kv.base.intents import NOBODY
 from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
 from kv.mvcc.gc import Collected, Due, OldVersions
@@ -66,6 +67,8 @@ class Oracle:
 
 class Conn:
     """Collects replies; `rows[rid]` is the reply, kept apart until it is flushed."""
+
+    author = NOBODY
 
     def __init__(self) -> None:
         self.rows: dict[int, list[Any]] = {}

@@ -31,6 +31,8 @@ WELL_FORMED: dict[str, Any] = {
     "unique": False,
     "fence": False,
     "options": None,
+    "met": None,
+    "user": "",
 }
 NO_TIMES = {"cond"}
 """What takes any number and is compared with a version that is there, and nothing else."""

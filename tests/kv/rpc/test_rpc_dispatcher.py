@@ -20,6 +20,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kv.base.intents import NOBODY
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, TSO_COUNT_MAX
 from kv.base.methods import FIND_TXN, GET, LOOKUP, MGET, PING, PREWRITE, RESOLVE, STATS, TSO, WRITE
 from kv.base.rpc import error_of
@@ -35,6 +36,7 @@ class FakeConnection:
 
     user = ""
     rights = None
+    author = NOBODY
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []

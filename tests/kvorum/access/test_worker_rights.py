@@ -248,9 +248,12 @@ def test_what_a_worker_does_not_have_it_does_not_end(cluster: Cluster) -> None:
                 budget_ms=1_000,
             )
             at = live_key(id)
-            for method, *args in ((COMMIT, at, start, bound), (ROLLBACK, at, start)):
+            for method, *args in (
+                (COMMIT, at, start, bound),
+                (ROLLBACK, at, start),
+                (HEARTBEAT, at, start),
+            ):
                 assert await refused(call(method, at, *args, budget_ms=1_000)) == NOT_HELD
-            assert await call(HEARTBEAT, at, at, start, budget_ms=1_000) == [PENDING]
             ends = [[start, at, bound, [at]], [start + 1, None, bound, [record]]]
             assert await call(FINISH, at, ends, budget_ms=1_000) == [[[PENDING, 1], [0, 1]]]
             assert (await call(CHECK, at, at, start, 0, 1_000, budget_ms=1_000))[0] == PENDING

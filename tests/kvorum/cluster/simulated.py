@@ -22,6 +22,7 @@ from kv.base.config import NodeConfig
 from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
+from kv.base.intents import NOBODY
 from kv.base.ports import Rng, Timers
 from kv.client.channels import Connector
 from kv.client.links import Link
@@ -224,6 +225,7 @@ class _Replies:
 
     user = ""
     rights = None
+    author = NOBODY
 
     def __init__(self, server: SimServer, link: SimLink) -> None:
         self._server, self._link = server, link

@@ -21,6 +21,7 @@ from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import from_wire
 from kv.base.ids import NodeId, PartitionId
+from kv.base.intents import NOBODY
 from kv.base.rpc import decode, requests_of
 from kv.base.verbs import NODE_METHODS, VERBS
 from kvorum.local.ports import system_ports
@@ -44,8 +45,8 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "PREWRITE_ROWS": [1 << 18, KEY, 1000, [NEXT], [b"v"], {"wait_ms": 0}],
     "COMMIT": [KEY, 1 << 18, (1 << 18) + 1, None],
     "ROLLBACK": [KEY, 1 << 18, None],
-    "CHECK": [KEY, 1 << 18, 0, 1000],
-    "RESOLVE": [1 << 18, 0, [KEY]],
+    "CHECK": [KEY, 1 << 18, 0, 1000, NEXT, "ann"],
+    "RESOLVE": [1 << 18, 0, [KEY], KEY],
     "HEARTBEAT": [KEY, 1 << 18, None],
     "CHANGES": [KEY, NEXT, 1 << 18, 10, 0, False, 1000, None],
     "AWAIT_CHANGES": [KEY, NEXT, 0, 0],
@@ -56,7 +57,8 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "PARTS": [KEY, NEXT, 2],
     "WRITE_ROWS": [[KEY, NEXT], [b"v", b"w"], 0, 0, None],
     "INGEST": [[KEY, NEXT], [b"v", b"w"], 1 << 18, False],
-    "RECOVER": [1 << 18, KEY, [KEY], False],
+    "RECOVER": [1 << 18, KEY, [KEY], False, "ann"],
+    "HELD": [KEY, 1 << 18, KEY],
     "SETTLE": [KEY, 1 << 18, 0],
     "FINISH": [[[1 << 18, None, (1 << 18) + 1, [KEY]]]],
     "PING": [],
@@ -165,6 +167,7 @@ class Conn:
 
     user = ""
     rights = None
+    author = NOBODY
 
     def __init__(self) -> None:
         self.rows: dict[int, list[Any]] = {}

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kv.base import limits
 from kv.base.adapters import LoopTimers
+from kv.base.errors import KvorumError
 from procedures.sink.format.sink_records import add_crc, pack_chunk
 from procedures.verbs import SINK_PLACE
 from pyspark_kvorum import packing
@@ -53,7 +53,7 @@ class PlacedTask:
     ) -> None:
         self.client, self.part, self.name = client, part, name
         self.all = dict(sorted(rows.items()))
-        self.kept: list[tuple[bytes, int]] = []
+        self.kept: list[tuple[int, str, int]] = []
         self.session = _Session(world, life)
         table = cast(Table, SimpleNamespace(id=client.table))
         self.placing = Placing(
@@ -62,7 +62,7 @@ class PlacedTask:
             client.attempt,
             part,
             name,
-            lambda anchor, start_ts: self.kept.append((anchor, start_ts)),
+            lambda *one: self.kept.append(one),
         )
         self.chunks: list[bytes] = []
         self.rows = self.crc = 0
@@ -138,7 +138,12 @@ class PlacedTask:
 
     async def beat(self) -> bool:
         """What the task's thread does while it works."""
-        return await self.session.txn.bulk.keep(self.kept, limits.SINK_PLACED_TTL_MS)
+        for one in self.kept:
+            try:
+                await self.session.ask(SINK_PLACE, self.client.attempt, self.client.table, *one)
+            except KvorumError:
+                return False
+        return True
 
     @property
     def manifest(self) -> list[Any]:

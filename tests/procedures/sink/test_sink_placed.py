@@ -669,13 +669,13 @@ def test_o3_an_abort_of_much_is_answered_at_once(monkeypatch: pytest.MonkeyPatch
     async def work(world: World, life: Life) -> None:
         resolve, chunks = life.txn.bulk.resolve_laid, 0
 
-        async def slow(laid: Any, *args: Any) -> list[bytes]:
+        async def slow(laid: Any, *args: Any, anchor: bytes) -> list[bytes]:
             nonlocal chunks
             missed = []
             for one in laid:
                 await asyncio.sleep(1)
                 chunks += 1
-                missed += await resolve([one], *args)
+                missed += await resolve([one], *args, anchor=anchor)
             return missed
 
         monkeypatch.setattr(life.txn.bulk, "resolve_laid", slow)

@@ -1,0 +1,343 @@
+"""Every verb that names a transaction × whose it is: made from the table of verbs, so that a new
+one that moves on transactions of others fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+import kvorum
+import kvorum.api.verbs
+from kv.base.adapters import LoopTimers
+from kv.base.credentials import Credential
+from kv.base.errors import Forbidden, TxnAborted
+from kv.base.keys import table_prefix
+from kv.base.methods import (
+    ABORTED,
+    CHECK,
+    COMMIT,
+    COMMITTED,
+    PENDING,
+    PREWRITE,
+    PREWRITE_ROWS,
+    TSO,
+)
+from kv.base.system import SINK_ATTEMPTS
+from kv.base.timestamps import LOGICAL_BITS
+from kv.base.verbs import VERBS, Caller
+from kv.client.connection import MuxConnection, open_connection
+from kvorum.sdk.sync import Database
+from procedures.sink.format.sink_records import add_crc, pack_laid
+from procedures.verbs import SINK_ABORT, SINK_BEGIN, SINK_PLACE, SINK_SEAL
+from tests.kit.machine import free_port_base
+
+assert kvorum.api.verbs  # every verb is in the table then
+WRITERS = ("ann", "bob")
+TTL_MS: Final = 60_000
+LATER: Final = 5_000 << LOGICAL_BITS
+SAYS: Final = {"start_ts", "ends", "txn", "txns"}  # fields that name a transaction
+
+
+class Cluster:
+    """Two who may write a table, of which one has a transaction, and an administrator."""
+
+    def __init__(self, base: int, db: Database) -> None:
+        self.base, self.db, self.keys = base, db, 0
+        self.tokens = {"root": db.access("init")["token"]}
+        for name in WRITERS:
+            db.access("user.create", {"name": name})
+            grant = {"role": name, "kind": "table", "namespace": "shop", "name": "orders"}
+            db.access("grant.give", {**grant, "actions": ["read", "write"]})
+            made = db.access("token.create", {"user": name, "name": "t"})
+            self.tokens[name] = made["token"]
+        ids = {one.name: one.id for one in db.tables("shop")}
+        self.table, self.prefix = ids["orders"], table_prefix(ids["orders"])
+        self.hidden = table_prefix(ids["secrets"])
+        where = {one["start"][:4]: int(one["id"]) for one in db.partitions()}
+        self.partition = where[self.prefix]
+
+    async def link(self, who: str) -> MuxConnection:
+        said = Credential(token=self.tokens[who])
+        timers = LoopTimers(asyncio.get_running_loop())
+        return await open_connection("127.0.0.1", self.base, timers=timers, credential=said)
+
+    def fresh(self) -> tuple[bytes, bytes, bytes]:
+        """Keys that nobody has written: two that rise, and one between them."""
+        self.keys += 1
+        own = self.prefix + b"%06d" % self.keys
+        return own + b"a", own + b"c", own + b"b"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    base = free_port_base()
+    with kvorum.open(tmp_path_factory.mktemp("n") / "data", port=base) as db:
+        db.create_namespace("shop")
+        db.create_table("shop", "orders")
+        db.create_table("shop", "secrets")
+        yield Cluster(base, db)
+
+
+class Transaction:
+    """Of ann: two intents of a value, not committed yet."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.anchor, self.other, self.between = cluster.fresh()
+
+    async def begin(self) -> None:
+        self.ann, self.bob = [await self.cluster.link(name) for name in WRITERS]
+        self.root = await self.cluster.link("root")
+        (self.start,) = await self.send(self.ann, TSO, 1)
+        await self.send(self.ann, PREWRITE, *prewrite(self, self.anchor, self.other))
+
+    async def send(self, link: MuxConnection, method: int, *args: Any) -> Any:
+        where = (self.cluster.partition, 1) if method < TSO else ()
+        late = asyncio.get_running_loop().time() + 10
+        return await link.send(method, 5_000, late, (*where, *args))
+
+    async def by(self, who: str, method: int, *args: Any) -> Any:
+        if who == "node":
+            kv = self.cluster.db._async._backend.kv
+            work = kv.call(method, self.anchor, *args, budget_ms=5_000)
+            return await asyncio.to_thread(self.cluster.db._call, work)
+        return await self.send(getattr(self, who), method, *args)
+
+    async def commit(self) -> None:
+        """It is what it was: its owner commits it, and what he wrote is there."""
+        (now,) = await self.send(self.ann, TSO, 1)
+        found = await self.send(self.ann, COMMIT, self.anchor, self.start, now)
+        assert found[:2] == [COMMITTED, now]
+        table = self.cluster.db.table("shop", "orders")
+        for key in (self.anchor, self.other):
+            value = await asyncio.to_thread(table.get, key[4:])
+            assert value is not None
+            assert value.value == b"ann's"
+
+    def close(self) -> None:
+        for link in (self.ann, self.bob, self.root):
+            link.close()
+
+
+Arguments = Callable[[Transaction], tuple[Any, ...]]
+
+
+def put(key: bytes, value: bytes = b"forged") -> list[Any]:
+    return [1, key, value, None, 0]
+
+
+def prewrite(t: Transaction, *keys: bytes, value: bytes = b"ann's") -> tuple[Any, ...]:
+    return t.start, t.anchor, TTL_MS, [put(key, value) for key in keys], 0
+
+
+# What each says of the transaction, and what its owner, an administrator and a node hear.
+ENDS: dict[str, tuple[Arguments, Callable[[Any], bool]]] = {
+    "COMMIT": (lambda t: (t.anchor, t.start, t.start + 1), lambda r: r[0] in (COMMITTED, PENDING)),
+    "ROLLBACK": (lambda t: (t.anchor, t.start), lambda r: r[0] == ABORTED),
+    "HEARTBEAT": (lambda t: (t.anchor, t.start, {"ttl_ms": TTL_MS}), lambda r: r == [PENDING]),
+    "FINISH": (
+        lambda t: ([[t.start, None, t.start + 1, [t.other]]],),
+        lambda r: r == [[[COMMITTED, 0]]],
+    ),
+    "RESOLVE": (lambda t: (t.start, 0, [t.anchor, t.other]), lambda r: r == [2, 0]),
+}
+GOES_ON: dict[str, Arguments] = {
+    "PREWRITE": lambda t: prewrite(t, t.between, value=b"forged"),
+    "PREWRITE_ROWS": lambda t: (t.start, t.anchor, TTL_MS, [t.between], [b"forged"]),
+    "WRITE": lambda t: ([put(t.anchor)], t.start, 1),
+    "WRITE_ROWS": lambda t: ([t.anchor], [b"forged"], t.start, 1),
+}
+# What somebody else hears of one that is not decided, where it is no refusal.
+NOTHING: dict[str, Callable[[Any], bool]] = {
+    "FINISH": lambda r: r == [[[0, 1]]],
+    "RESOLVE": lambda r: r == [0, 0],
+    "CHECK": lambda r: r[0] == PENDING,
+    "SETTLE": lambda r: r[0] == PENDING,
+    "HELD": lambda r: r[0][1] == "ann",
+}
+LOOKED_UP: dict[str, Arguments] = {
+    "CHECK": lambda t: (t.anchor, t.start, 0, 0),
+    "SETTLE": lambda t: (t.anchor, t.start, 0),
+    "RECOVER": lambda t: (t.start, t.anchor, [t.other], True),
+    "HELD": lambda t: (t.other, t.start, t.anchor),
+}
+ELSEWHERE: dict[str, str] = {
+    "FIND_TXN": "test_nobody_looks_into_transactions_of_others",
+    "END_TXN": "needs the right to operate",
+    "SINK_PLACE": "below",
+    "SINK_SEAL": "below",
+}
+
+
+def test_every_verb_that_names_a_transaction_is_here() -> None:
+    """A new one would let anybody who may write a table end transactions of others there."""
+    named = {
+        verb.name
+        for verb in VERBS
+        if SAYS & set(verb.fields) and {Caller.CLIENT, Caller.WORKER} & set(verb.callers)
+    }
+    assert named == {*ENDS, *GOES_ON, *LOOKED_UP, *ELSEWHERE}
+
+
+NUMBERS = {verb.name: verb.number for verb in VERBS}
+
+
+@pytest.mark.parametrize("name", [*ENDS, *GOES_ON, *LOOKED_UP])
+def test_nobody_moves_on_a_transaction_of_somebody_else(cluster: Cluster, name: str) -> None:
+    """With the right to write a table came the power over everybody's transactions there."""
+    arguments = ENDS[name][0] if name in ENDS else {**GOES_ON, **LOOKED_UP}[name]
+    refusal = Forbidden if name in ("COMMIT", "ROLLBACK", "HEARTBEAT", "RECOVER") else TxnAborted
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        asked = t.by("bob", NUMBERS[name], *arguments(t))
+        if name in NOTHING:
+            said = await asked
+            assert NOTHING[name](said), said
+        else:
+            with pytest.raises(refusal):
+                await asked
+        await t.commit()
+        t.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("who", ["ann", "root", "node"])
+@pytest.mark.parametrize("name", ENDS)
+def test_its_owner_administrators_and_nodes_do(cluster: Cluster, name: str, who: str) -> None:
+    """Nobody could commit any more, or clean up after those who left."""
+    arguments, fits = ENDS[name]
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        said = await t.by(who, NUMBERS[name], *arguments(t))
+        assert fits(said), said
+        t.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("who", ["bob", "root", "node"])
+@pytest.mark.parametrize("name", GOES_ON)
+def test_an_id_that_is_taken_is_nobody_elses(cluster: Cluster, name: str, who: str) -> None:
+    """Whoever was first with a start_ts, his value was committed by somebody else's commit, or the
+    other one heard that he had committed.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        with pytest.raises(TxnAborted):
+            await t.by(who, NUMBERS[name], *GOES_ON[name](t))
+        await t.commit()
+        # ann, whose id somebody else was faster to use, begins again instead of hearing that it is
+        # committed
+        t.anchor, t.other, t.between = cluster.fresh()
+        await t.by(who, NUMBERS["WRITE"], [put(t.anchor)], t.start, 1)
+        with pytest.raises(TxnAborted):
+            await t.send(t.ann, PREWRITE, *prewrite(t, t.anchor))
+        with pytest.raises(TxnAborted):
+            await t.send(t.ann, NUMBERS["WRITE"], [put(t.anchor)], t.start, 1)
+        t.close()
+
+    asyncio.run(run())
+
+
+def test_no_transaction_is_fenced_by_a_guess(cluster: Cluster) -> None:
+    """A transaction that had written nothing for a second was over as soon as somebody asked."""
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        started, t.start = t.start, t.start - LATER
+        await t.send(t.bob, PREWRITE, started, t.between, TTL_MS, [put(t.between)], 0)
+        t.anchor, t.other, _ = cluster.fresh()
+        for more in ((), (b"",), (t.other,), (t.between,), (t.between, "bob"), (None, "ann")):
+            found = await t.send(t.bob, CHECK, t.anchor, t.start, started, 0, *more)
+            assert found[0] == PENDING
+        for method, args in (
+            (COMMIT, (t.anchor, t.start, t.start + 1)),
+            (NUMBERS["SETTLE"], (t.anchor, t.start, 0)),
+            (NUMBERS["FINISH"], ([[t.start, t.anchor, t.start + 1, [t.anchor]]],)),
+        ):
+            try:
+                assert ABORTED not in await t.send(t.bob, method, *args)
+            except TxnAborted:
+                assert method == COMMIT
+        await t.send(t.ann, PREWRITE, *prewrite(t, t.anchor, t.other))
+        await t.commit()
+        t.close()
+
+    asyncio.run(run())
+
+
+def test_what_a_dead_client_left_is_in_nobodys_way(cluster: Cluster) -> None:
+    """Readers and writers would wait for ever for a transaction of somebody else."""
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        t.anchor, t.other, _ = cluster.fresh()
+        await t.send(t.ann, PREWRITE, t.start, t.anchor, 1, [put(t.anchor), put(t.other)], 0)
+        t.close()
+
+    asyncio.run(run())
+    last = cluster.prefix + b"%06d" % cluster.keys
+    url = f"127.0.0.1:{cluster.base}"
+    with kvorum.connect(url, token=cluster.tokens["bob"]) as db:
+        table = db.table("shop", "orders")
+        assert table.get((last + b"c")[4:]) is None
+        table.put((last + b"a")[4:], b"bob's")
+        assert table.get((last + b"a")[4:]).value == b"bob's"
+
+
+def test_a_record_lies_where_its_user_may_write(cluster: Cluster) -> None:
+    """An intent names the record that decides it: by one of his own anybody had transactions
+    aborted in tables that he does not even see.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        system = table_prefix(SINK_ATTEMPTS - 1)
+        for anchor in (cluster.hidden + b"k", system + b"k", b"\0\0\0\0"):
+            one = (t.start, anchor, TTL_MS, [put(t.between)], 0)
+            rows = (t.start, anchor, TTL_MS, [t.between], [b"v"])
+            for _ in range(2):
+                with pytest.raises(Forbidden):
+                    await t.send(t.bob, PREWRITE, *one)
+                with pytest.raises(Forbidden):
+                    await t.send(t.bob, PREWRITE_ROWS, *rows)
+        await t.commit()
+        t.close()
+
+    asyncio.run(run())
+
+
+def test_a_batch_ends_what_its_own_tasks_laid(cluster: Cluster) -> None:
+    """A writer of Spark said that rows of another transaction are his batch's: they went with it,
+    committed or not.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        laid = pack_laid([(t.start, t.anchor[4:], t.other[4:], 1)])
+        await t.send(t.bob, SINK_BEGIN, "a", cluster.table, TTL_MS)
+        placed = (await t.send(t.bob, SINK_PLACE, "a", cluster.table, 0, "task", t.start))[0]
+        assert placed is True
+        crc = add_crc(0, 0, laid)
+        sealed = (0, "task", 1, 1, crc, laid, [[t.start, 0]], 1)
+        await t.send(t.bob, SINK_SEAL, "a", cluster.table, *sealed)
+        await t.send(t.bob, SINK_ABORT, "a", cluster.table)
+        await t.commit()
+        t.close()
+
+    asyncio.run(run())
