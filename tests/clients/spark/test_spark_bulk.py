@@ -120,7 +120,8 @@ def test_g8_a_bulk_load_is_one_transaction(
             "second": 20_000,
         }
         assert now.agg(F.sum("n")).collect()[0][0] == ROWS * (ROWS - 1) // 2
-        told = changes_of(options("loaded", startingVersion=str(before), maxRowsPerBatch="500"))
+        batches = changes_of(options("loaded", startingVersion=str(before), maxRowsPerBatch="500"))
+        told = [rows for rows in batches if rows]  # time goes on without rows, too
         assert [len(some) for some in told] == [20_000], "one transaction, once, whole"
         assert {row["_op"] for row in told[0]} == {"update"}
         assert {row["_old"]["v"] for row in told[0]} == {"first"}
