@@ -44,7 +44,6 @@ _OF: Final = Subject(Kind.PROCEDURE_TYPE, "id", "the procedure")
 _ALL: Final = Subject(Kind.PROCEDURE_TYPE)
 _LOCK: Final = Subject(Kind.LOCK, "id", "the procedure")
 _POOL: Final = Subject(Kind.POOL, "worker", "the worker")
-_LISTED: Final = Subject(Kind.PROCEDURE_TYPE, "filter", "the name in")
 _TABLE: Final = Subject(Kind.TABLE, "table", "the id")
 _procedures = partial(verb, by=Caller.CLIENT, master=True)
 _work = partial(
@@ -78,9 +77,11 @@ class ProcGet(Request):
     wait_ms: WaitMs
 
 
-@_procedures(72, action=Action.READ, on=_LISTED, repeat=Repeat.QUESTION)
+@_procedures(72, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
 class ProcList(Request):
-    """→ [map as msgpack bytes, …]. `filter`: {state?, owner?, name?, limit?, before?}"""
+    """→ [map as msgpack bytes, …], of types that its caller may read. `filter`: {state?, owner?,
+    name?, limit?, before?}
+    """
 
     filter: Map
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from kv.base.rights import Resource
+
 
 class Nodes(Protocol):
     """The node in use; a method of the master goes to the meta partition's leader
@@ -44,6 +46,10 @@ class Caller(Protocol):
     @property
     def user(self) -> str:
         """Who asks; see kv.server.dispatcher.Connection."""
+        ...
+
+    def reads(self, resource: Resource) -> bool:
+        """Whether who asks may read that."""
         ...
 
 

@@ -53,6 +53,7 @@ class Action(StrEnum):
 
 PUT: Final = frozenset({Action.INSERT, Action.UPDATE})  # a put without a condition is both
 EVERYTHING: Final = frozenset(Action) - {Action.NODE, Action.WRITE}
+_SEEING: Final = frozenset({Action.SUBMIT, Action.OPERATE})
 _WRITES: Final = PUT | {Action.DELETE, Action.TRUNCATE}
 
 
@@ -262,7 +263,7 @@ class Book(Roles):
             for role, actions in owned.held.items():
                 if role == PUBLIC or role in roles:
                     found |= actions
-        return found | self.granted(name, resource)
+        return _with_sight(found | self.granted(name, resource), resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +320,13 @@ def _within(limits: Iterable[Grant], resource: Resource) -> frozenset[Action]:
     for grant in limits:
         if grant.reaches(resource):
             found |= grant.actions
+    return _with_sight(found, resource)
+
+
+def _with_sight(found: frozenset[Action], resource: Resource) -> frozenset[Action]:
+    """Whoever begins procedures of a type, or operates on them, sees them."""
+    if resource.kind is Kind.PROCEDURE_TYPE and found & _SEEING:
+        return found | {Action.READ}
     return found
 
 

@@ -256,6 +256,10 @@ class Rights:
             return self.admin
         return True
 
+    def reads(self, resource: Resource) -> bool:
+        """Whether it may read that."""
+        return may(self.identity, _READ, resource, self._book) is None
+
     def allow(self, actions: frozenset[Action], resource: Resource) -> None:
         """Raises Forbidden, Unauthenticated."""
         allow(self.identity, actions, resource, self._book)

@@ -156,9 +156,9 @@ class NativeAdmin:
         return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
 
     async def procedures(
-        self, *, state: str | None, owner: str | None, name: str | None
+        self, *, state: str | None, owner: str | None, name: str | None, before: int | None = None
     ) -> list[ProcedureInfo]:
-        found = await self._procedures.list(state=state, owner=owner, name=name)
+        found = await self._procedures.list(state=state, owner=owner, name=name, before=before)
         return [ProcedureInfo.of(answer) for answer in found]
 
     async def acknowledge(self, procedure: int) -> None:

@@ -18,7 +18,6 @@ from procedures.pools import messages
 from procedures.pools.crew import Crew
 from procedures.pools.worker_permissions import pools_of, written
 from procedures.verbs import (
-    PROC_LIST,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
@@ -81,9 +80,7 @@ class Named:
         if verb.number in (WORK_POLL, WORK_IDS, WORK_LEAVE):
             hand = self._crew().hands.get(value)
             return None if hand is None else Resource(Kind.POOL, hand.entry.pool)
-        if verb.number == PROC_LIST:
-            value = value.get("name")
-        if subject.how in ("the name", "the name in") and type(value) is str and value:
+        if subject.how == "the name" and type(value) is str and value:
             return Resource(subject.kind, value)
         return None
 

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
 from kv.base.ports import Clock, Timers
+from kv.base.rights import Kind, Resource
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
@@ -73,8 +75,9 @@ class ProcedureService:
             shown = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
             return [plain_data.pack(shown)]
 
-        async def listing(_caller: Caller, args: list[Any]) -> list[object]:
-            return list(await self.page(args[0]))
+        async def listing(caller: Caller, args: list[Any]) -> list[object]:
+            seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
+            return list(await self.page(args[0], seen))
 
         async def ack(_caller: Caller, args: list[Any]) -> list[object]:
             await self._executor.acknowledge(args[0])
@@ -105,16 +108,21 @@ class ProcedureService:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 
-    async def page(self, wanted: dict[str, Any]) -> tuple[list[bytes], bool]:
-        """Procedures that fit every filter, packed, the newest first; and whether there are more
-        within `limit`: ask on with `before`. Raises InvalidArgument.
+    async def page(
+        self, wanted: dict[str, Any], seen: Callable[[str], bool] = lambda _name: True
+    ) -> tuple[list[bytes], bool]:
+        """Procedures that fit every filter and are of a type that is `seen`, packed, the newest
+        first; and whether there are more within `limit`: ask on with `before`. Raises
+        InvalidArgument.
         """
         filters = _filters(wanted)
+        if filters.name is not None and not seen(filters.name):
+            return [], False
         rows: list[bytes] = []
         size = 0
         async with aclosing(self._newest(filters)) as records:
             async for record in records:
-                if not filters.fit(record):
+                if not filters.fit(record) or not seen(record.name):
                     continue
                 shown = self._info(record, None)
                 if filters.state not in (None, shown["state"]):

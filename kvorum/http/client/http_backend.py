@@ -256,9 +256,9 @@ class HttpBackend:
         return ProcedureInfo.of(answer)
 
     async def procedures(
-        self, *, state: str | None, owner: str | None, name: str | None
+        self, *, state: str | None, owner: str | None, name: str | None, before: int | None = None
     ) -> list[ProcedureInfo]:
-        wanted = {"state": state, "owner": owner, "name": name}
+        wanted = {"state": state, "owner": owner, "name": name, "before": before}
         query = urlencode({k: v for k, v in wanted.items() if v is not None})
         answer = await self._call("GET", f"/v1/procedures?{query}")
         return [ProcedureInfo.of(p) for p in answer["items"]]

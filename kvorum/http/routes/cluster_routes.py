@@ -8,8 +8,11 @@ from fastapi import Query
 from pydantic import Field
 
 from kv.base.errors import Unavailable
+from kv.base.rights import CLUSTER, Action
+from kv.server.connection_rights import table_of
 from kvorum.http.routes.declaring import (
     As,
+    Asked,
     Body,
     Flag,
     Here,
@@ -19,10 +22,11 @@ from kvorum.http.routes.declaring import (
     Plain,
     Routes,
     TextOrNone,
+    sees,
     submitter,
 )
 from kvorum.http.routes.docs_page import docs_page
-from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER
+from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER, SELF
 from kvorum.http.routes.route import OBJECT, TS, D, items_of, object_of
 from kvorum.http.wire.codec import Reply, encode
 from kvorum.http.wire.fields import DATA, NUMBERS, Schema, integer
@@ -78,6 +82,16 @@ _CLUSTER: Final = object_of(
     settings=_SETTINGS,
 )
 NodeId = Annotated[int, As(integer(1, (1 << 32) - 1))]
+_UNTOLD: Final[Plain] = {
+    "version": "",
+    "labels": {},
+    "tags": [],
+    "forced": [],
+    "health": None,
+    "heard_ms": None,
+    "cpu": None,
+    "disk_free": None,
+}
 _WHY: Final = "For people; kept with the procedure."
 
 
@@ -132,8 +146,8 @@ async def change_settings(node: Node, body: Settings) -> Plain:
     return {"settings": await node.set_settings(body.settings)}
 
 
-@ROUTES.on("GET", "/v1/nodes", OPERATE_CLUSTER, items_of(OBJECT))
-async def list_nodes(node: Node) -> Plain:
+@ROUTES.on("GET", "/v1/nodes", SELF, items_of(OBJECT))
+async def list_nodes(node: Node, asked: Asked) -> Plain:
     """List nodes
 
     `state`: `live`, `down` (it does not answer the node that was asked), `joining`, `leaving` or
@@ -142,13 +156,17 @@ async def list_nodes(node: Node) -> Plain:
     the members by force at this node, `[{"at_ms", "voters", "given_up", "partitions", "reason"}]`.
     `health`, as the master hears it: `alive`, `suspect`, `dead` (silent for `dead_after_ms`), null
     while there is no master; `heard_ms`: since its last beat; `cpu`: share of a core; `disk_free`
-    in bytes.
+    in bytes. Who may not operate the cluster is told `id`, `address`, `state`, `witness`, `leaders`
+    and `replicas`.
     """
-    return {"items": await node.nodes()}
+    rows = await node.nodes()
+    if not sees(asked, CLUSTER, Action.OPERATE):
+        rows = [{**row, **_UNTOLD} for row in rows]
+    return {"items": rows}
 
 
-@ROUTES.on("GET", "/v1/partitions", OPERATE_CLUSTER, items_of(OBJECT))
-async def list_partitions(node: Node) -> Plain:
+@ROUTES.on("GET", "/v1/partitions", SELF, items_of(OBJECT))
+async def list_partitions(node: Node, asked: Asked, here: Here) -> Plain:
     """List partitions
 
     In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key. `leader`:
@@ -156,9 +174,15 @@ async def list_partitions(node: Node) -> Plain:
     node id; `size`: bytes of keys and newest values; `entries`: of its log, ever. Per second,
     averages of about ten seconds: `reads`, `writes`, `bytes`, `load` (in standard traffic units: a
     request of up to 1 KiB is 1, of 1 to 2 KiB is 2). `hot_keys`: `[{"key", "share"}]` of the
-    requests; `hint`: what people should do about its load.
+    requests; `hint`: what people should do about its load. Who may not operate the cluster is told
+    those of tables that he may read.
     """
-    return {"items": await node.partitions()}
+    rows, book = await node.partitions(), here.guard.book
+    if not sees(asked, CLUSTER, Action.OPERATE):
+        tables = {} if book is None else book.tables
+        known = {row["id"]: tables.get(table_of(row["start"])) for row in rows}
+        rows = [row for row in rows if (its := known[row["id"]]) is not None and sees(asked, its)]
+    return {"items": rows}
 
 
 @ROUTES.on("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, _STARTED, ok=202)

@@ -11,7 +11,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Unauthenticated
 from kv.base.rights import CLUSTER, Action, Identity, Kind, Resource, may
 from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.declaring import Asked, Body, Here, Nothing, Routes, Services, TextOrNone
-from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER, Right
+from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.wire.codec import Reply, encode
 from kvorum.http.wire.console_sessions import cookie
 from kvorum.http.wire.request import Request
@@ -21,10 +21,10 @@ from sqlproxy.catalog.guard import NOT_INITIALIZED
 ROUTES: Final = Routes("cluster")
 _PAGES: Final = {
     "cluster": READ_CLUSTER,
-    "procedures": Right(Action.READ, Kind.PROCEDURE_TYPE),
+    "procedures": SELF,
     "locks": OPERATE_CLUSTER,
-    "nodes": OPERATE_CLUSTER,
-    "partitions": OPERATE_CLUSTER,
+    "nodes": SELF,
+    "partitions": SELF,
 }
 """What pages of the console ask for, by the rights of the routes that they ask."""
 _OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE)

@@ -29,8 +29,8 @@ from pydantic import (
     model_validator,
 )
 
-from kv.base.errors import InvalidArgument, KvorumError, TooLarge
-from kv.base.rights import LOOPBACK, Identity
+from kv.base.errors import Forbidden, InvalidArgument, KvorumError, TooLarge
+from kv.base.rights import LOOPBACK, Action, Identity, Resource
 from kvorum.api.backend import Backend
 from kvorum.http.routes.rights import Right
 from kvorum.http.routes.route import OBJECT
@@ -85,6 +85,19 @@ Node = Annotated[Backend, Depends(_backend)]
 Me = Annotated[Identity, Depends(_identity)]
 Asked = Annotated[http.Request, Depends(_asked)]
 Here = Annotated[Services, Depends(services)]
+
+
+def sees(asked: http.Request, resource: Resource, action: Action = Action.READ) -> bool:
+    """Whether who asks may read that, or do something else with it: what he may not see is left out
+    of what he is answered.
+    """
+    if asked.may is None:
+        return True
+    try:
+        asked.may(frozenset({action}), resource)
+    except Forbidden:
+        return False
+    return True
 
 
 def submitter(me: Identity) -> Plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final
 
 from fastapi import Body as AnyBody
@@ -9,10 +10,11 @@ from fastapi import Header, Query
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.rights import LOOPBACK, Action, Identity, Kind
+from kv.base.rights import LOOPBACK, Action, Identity, Kind, Resource
 from kvorum.api.model import ProcedureInfo
 from kvorum.http.routes.declaring import (
     As,
+    Asked,
     Body,
     BoolOrNone,
     Id,
@@ -23,9 +25,10 @@ from kvorum.http.routes.declaring import (
     Text,
     TextOrNone,
     digits,
+    sees,
     submitter,
 )
-from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, Right
+from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, wrong
 
@@ -268,19 +271,31 @@ async def look_at_procedure(
     return _shown(await node.procedure(id, wait_ms))
 
 
-@ROUTES.on("GET", "/v1/procedures", _READ_ALL, items_of(_PROCEDURE))
+@ROUTES.on("GET", "/v1/procedures", SELF, items_of(_PROCEDURE))
 async def list_procedures(
     node: Node,
+    asked: Asked,
     state: Annotated[TextOrNone, Query(description="Only in this state.")] = None,
     owner: Annotated[TextOrNone, Query(description="Only of this owner.")] = None,
     name: Annotated[TextOrNone, Query(description="Only of this name.")] = None,
+    before: Annotated[
+        int | None, digits(1, (1 << 64) - 1), Query(description="Only those with smaller ids.")
+    ] = None,
 ) -> Plain:
     """List procedures
 
-    The 100 newest of those that run and of the ended ones that are kept, without `steps`.
+    The 100 newest of those that run and of the ended ones that are kept, without `steps`: of types
+    that you may read, submit or operate on.
     """
-    found = await node.procedures(state=state, owner=owner, name=name)
-    return {"items": [_shown(info) for info in found]}
+    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    found: list[ProcedureInfo] = []
+    most, more = limits.PROCEDURE_LIST_DEFAULT, name is None or seen(name)
+    while more and len(found) < most:
+        page = await node.procedures(state=state, owner=owner, name=name, before=before)
+        found += [info for info in page if seen(info.name)]
+        more = len(page) >= most
+        before = int(page[-1].id) if page else before
+    return {"items": [_shown(info) for info in found[:most]]}
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/abort", _OPERATE, _SURGERY, 404, 409, ok=202)

@@ -111,12 +111,13 @@ def test_a_page_offers_what_its_user_may(scene: Scene) -> None:
     with scene.browser() as client:
         logged_in(client, {"user": "ann", "password": PASSWORD})
         told = client.get("/console/session?of=console.import").json()
-        assert (told["pages"], told["operates"]) == (["cluster", "procedures"], False)
+        pages = ["cluster", "procedures", "nodes", "partitions"]
+        assert (told["pages"], told["operates"]) == (pages, False)
         one_type = {"role": "ann", "actions": ["operate"], "kind": "procedure type", "name": "a.*"}
         assert scene.ask("POST", "/v1/grants", one_type).is_success
         for name, operates in (("a.b", True), ("b.a", False), ("", False)):
             told = client.get(f"/console/session?of={name}").json()
-            assert (told["pages"], told["operates"]) == (["cluster", "procedures"], operates)
+            assert (told["pages"], told["operates"]) == (pages, operates)
         logged_in(client, {"token": scene.admin})
         told = client.get("/console/session").json()
         assert told["pages"] == ["cluster", "procedures", "locks", "nodes", "partitions"]
@@ -137,21 +138,21 @@ def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> No
                 page.js(f"document.querySelector('#{name}').value = {json.dumps(value)}")
             page.js(f"document.querySelector('#{field}').form.requestSubmit()")
 
-        page.open(f"{scene.url}/console#/nodes")
+        page.open(f"{scene.url}/console#/locks")
         page.wait("document.querySelector('#login')")
         assert page.js("document.querySelector('#top').hidden")
         log_in("name", name="bob", password="wrong")
         page.wait("document.querySelector('#refused').textContent.includes('could not be')")
         log_in("token", token=scene.admin)
         page.wait("document.body.innerText.includes('cluster ')")
-        page.wait("document.querySelector('tbody')")
+        page.wait("document.body.innerText.includes('Nobody waits')")
         page.click("#logout")
         page.wait("document.querySelector('#login')")
         assert page.js("document.querySelector('#cluster').textContent") == ""
         log_in("name", name="bob", password=PASSWORD)
-        page.wait("document.querySelector('#closed')")  # it is still the page of nodes
+        page.wait("document.querySelector('#closed')")  # it is still the page of locks
         assert "cluster " not in page.text()
-        assert page.js("[...document.querySelectorAll('nav a')].filter(a => !a.hidden).length") == 1
+        assert page.js("[...document.querySelectorAll('nav a')].filter(a => !a.hidden).length") == 4
         grant = {"role": "bob", "actions": ["read"], "kind": "cluster"}
         assert scene.ask("POST", "/v1/grants", grant).is_success
         page.click("#logout")

@@ -1,0 +1,99 @@
+"""Lists have what their reader may see, and refuse nobody who has logged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+import kvorum
+from kv.base.config import HTTP_OFFSET
+from kv.base.errors import Forbidden
+from kv.base.keys import table_prefix
+from kv.base.limits import PROCEDURE_LIST_DEFAULT
+from kvorum.sdk.sync import Database
+from tests.kit.machine import free_port_base
+
+TYPE = "sample.transfer"
+GRANTS = {"submitter": "submit", "reader": "read", "operator": "operate", "nobody": ""}
+
+
+@dataclass
+class Scene:
+    db: Database
+    urls: dict[str, str]
+    shown: list[int]
+    hidden: int
+    tokens: dict[str, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    base, modules = free_port_base(), ["tests.kvorum.surfaces.sample_procedures"]
+    data = tmp_path_factory.mktemp("n") / "data"
+    with kvorum.open(data, port=base, procedure_modules=modules) as db:
+        db.create_namespace("shop")
+        for name in ("orders", "secrets"):
+            db.create_table("shop", name)
+        shown = [int(db.submit(TYPE, {})) for _ in range(2)]
+        said = {"exclusive": True, "ttl_ms": 600_000}
+        for n in range(PROCEDURE_LIST_DEFAULT):
+            hidden = int(db.submit("kvorum.lock", {"resource": f"till {n}", **said}))
+        root = db.access("init")["token"]
+        http = f"http://127.0.0.1:{base + HTTP_OFFSET}"
+        made = Scene(db, {"native": f"127.0.0.1:{base}", "http": http}, shown, hidden)
+        made.tokens["root"] = root
+        for name, action in GRANTS.items():
+            db.access("user.create", {"name": name})
+            if action:
+                grant = {"role": name, "actions": [action], "kind": "procedure type", "name": TYPE}
+                db.access("grant.give", grant)
+            token = db.access("token.create", {"user": name, "name": "t"})
+            made.tokens[name] = token["token"]
+        table = {"kind": "table", "namespace": "shop", "name": "orders", "actions": ["read"]}
+        db.access("grant.give", {"role": "reader", **table})
+        yield made
+
+
+@pytest.mark.parametrize("surface", ["native", "http"])
+@pytest.mark.parametrize("who", GRANTS)
+def test_procedures_of_ones_own_types(scene: Scene, who: str, surface: str) -> None:
+    """Who may begin procedures of a type saw none of them; a page that others fill hides them."""
+    shown = sorted(scene.shown) if GRANTS[who] else []
+    with kvorum.connect(scene.urls[surface], token=scene.tokens[who]) as db:
+        assert sorted(int(one.id) for one in db.procedures()) == shown
+        assert sorted(int(one.id) for one in db.procedures(name=TYPE)) == shown
+        assert db.procedures(name="kvorum.lock") == []
+        for id in shown:
+            assert db.procedure(id).name == TYPE
+            assert db.explain_procedure(id)["name"] == TYPE
+        with pytest.raises(Forbidden):
+            db.procedure(scene.hidden)
+    with kvorum.connect(scene.urls[surface], token=scene.tokens["root"]) as db:
+        assert len(db.procedures()) == PROCEDURE_LIST_DEFAULT
+
+
+def test_a_limited_token_shows_what_it_is_for(scene: Scene) -> None:
+    """A token for one thing would tell what else its user may see."""
+    limits = [{"actions": ["submit"], "kind": "procedure type", "name": TYPE}]
+    said = {"user": "admin", "name": "narrow", "limits": limits}
+    token = scene.db.access("token.create", said)["token"]
+    for url in scene.urls.values():
+        with kvorum.connect(url, token=token) as db:
+            assert sorted(int(one.id) for one in db.procedures()) == sorted(scene.shown)
+
+
+def test_nodes_and_partitions(scene: Scene) -> None:
+    """Keys of tables that one may not read are where partitions begin; what machines a cluster has
+    is nobody's who does not operate it.
+    """
+    ids = {one.name: one.id for one in scene.db.tables("shop")}
+    for who, tables in (("reader", ["orders"]), ("nobody", []), ("root", ["orders", "secrets"])):
+        with kvorum.connect(scene.urls["http"], token=scene.tokens[who]) as db:
+            starts = {bytes(one["start"])[:4] for one in db.partitions()}
+            assert {n for n in ids if table_prefix(ids[n]) in starts} == set(tables)
+            assert (b"" in starts) == (who == "root")
+            (node,) = db.nodes()
+            assert node["state"] == "live"
+            assert bool(node["version"]) == (who == "root")
