@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from raft.settings import RaftConfig as RaftConfig
 from raft.settings import RaftCounters as RaftCounters
@@ -121,14 +121,15 @@ class PeerTransport(Protocol):
         ...
 
 
-class SnapshotId(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SnapshotId:
     """Which bytes are being transferred: equal ids mean equal bytes, chunk by chunk.
 
     `sender` is the leader's node id and `number` counts its transfers over all its terms, so a
     restarted or deposed leader never names other bytes by an id that was used before.
     """
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int
     term: int
     sender: int
     number: int

@@ -62,9 +62,16 @@ class Call:
     """One call of a KvClient, over all its attempts."""
 
     __slots__ = (
-        "args", "attempts", "deadline", "doubt", "last", "method", "not_before", "repeatable",
+        "args",
+        "attempts",
+        "deadline",
+        "doubt",
+        "last",
+        "method",
+        "not_before",
+        "repeatable",
         "verb",
-    )  # fmt: skip
+    )
 
     def __init__(self, method: int, deadline: float, args: Sequence[object] = ()) -> None:
         self.method = method

@@ -143,9 +143,15 @@ def scan_values(
             refuse_locked(view, view.locked_keys(start, looked_to), read_ts, ignore, now_ms)
             return Values(values, resume, len(rows))
     page = scan(
-        view, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
+        view,
+        start,
+        end,
+        read_ts=read_ts,
+        limit=limit,
+        reverse=reverse,
+        ignore=ignore,
         now_ms=now_ms,
-    )  # fmt: skip
+    )
     return Values([value for _, value, _ in page.items], page.resume, page.seen)
 
 

@@ -122,14 +122,14 @@ class LockMirror:
             deque(map(by_key.pop, gone[1:], repeat(None)), maxlen=0)
             self.set(gone[0], None)
             return
-        kept = {
-            key: lock._replace(payload=None)
-            for key, lock in locks.items()
-            if lock is not None and lock.payload and len(lock.payload) > LOCK_INLINE_BYTES_MAX
-        }
         self._new += locks  # those that were locked before twice, until they are sorted in
-        by_key.update(locks)  # type: ignore[arg-type]  # there is no None among them
-        by_key.update(kept)
+        by_key |= {
+            key: lock._replace(payload=None)
+            if lock.payload and len(lock.payload) > LOCK_INLINE_BYTES_MAX
+            else lock
+            for key, lock in locks.items()
+            if lock is not None
+        }
         if len(self._new) > len(by_key) + _NEW_MAX:
             self._settle()
 

@@ -124,7 +124,7 @@ class ReplicaManager:
         self._members = members or Alone()
         self.waits = waits or Waits(0, timers.call_later)
         self._feed_budget = Budget()
-        self._replicas: dict[PartitionId, Replica] = {}
+        self._replicas: dict[int, Replica] = {}  # by the ids of their partitions
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
         self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
@@ -141,11 +141,11 @@ class ReplicaManager:
     # ------------------------------------------------------------------ looking up
 
     def by_id(self, partition: int) -> PartitionMachine | None:
-        replica = self._replicas.get(partition)  # type: ignore[call-overload]  # a call less
+        replica = self._replicas.get(partition)
         return None if replica is None else replica.machine
 
     def replica(self, partition: int) -> Replica | None:
-        return self._replicas.get(PartitionId(partition))
+        return self._replicas.get(partition)
 
     def here(self, partition: PartitionId) -> PartitionDescriptor | None:
         """What this node has of it, also if it is removed right now."""
@@ -158,7 +158,7 @@ class ReplicaManager:
 
     def leader_of(self, partition: int) -> int | None:
         """The node that leads it, as far as this one knows."""
-        replica = self._replicas.get(PartitionId(partition))
+        replica = self._replicas.get(partition)
         return None if replica is None else replica.leader_hint()
 
     def covering(self, key: bytes) -> PartitionDescriptor | None:

@@ -180,7 +180,8 @@ class PartitionState:
         newest: dict[bytes, bytes] = {}  # of this entry; kept only once something was not shipped
         if fresh:
             for key, record, _, _ in rows:
-                put(key, record, cur)  # type: ignore[arg-type]  # a version has a record
+                assert record is not None, "a version has a record"
+                put(key, record, cur)
             rows = ()
         for key, record, old_key, old in rows:
             if record is None:

@@ -101,6 +101,7 @@ class Fail:
 
 
 Outcome: TypeAlias = Next | Done | Children | Suspend | Again | Fail
+NAMED: Final = "procedure_name"  # what a procedure's class has its registered name in
 OUTCOMES: Final = (Next, Done, Children, Suspend, Again, Fail)
 
 
@@ -148,7 +149,7 @@ def procedure_name(which: str | type) -> str:
     """The registered name of a procedure class, or the name itself. Raises InvalidArgument."""
     if isinstance(which, str):
         return which
-    declared = getattr(which, "procedure_name", None)
+    declared = getattr(which, NAMED, None)
     if not isinstance(declared, str):
         raise InvalidArgument(
             f"{which!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"

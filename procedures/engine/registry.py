@@ -37,7 +37,7 @@ from kv.base.limits import (
     SURGERY_REASON_CHARS_MAX,
 )
 from procedures.engine import typed_values
-from procedures.engine.procedure import Lock
+from procedures.engine.procedure import NAMED, Lock
 
 Method = Callable[..., Any]
 F = TypeVar("F", bound=Method)
@@ -47,6 +47,7 @@ LockRule = Callable[[Any], Iterable[Lock]] | Iterable[Lock]
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{NAME_CHARS_MAX - 1}}}\Z")
 _STEP: Final = "__kvorum_step__"
 _UNDO: Final = "__kvorum_undo__"
+_DECLARED: Final = "__kvorum_procedure__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +292,7 @@ def declared_in(modules: Iterable[str]) -> list[type]:
 
 def declaration(cls: type) -> ProcedureType:
     """What `@procedure` found out about a class. Raises InvalidArgument if it is not decorated."""
-    found = cls.__dict__.get("__kvorum_procedure__")
+    found = cls.__dict__.get(_DECLARED)
     if not isinstance(found, ProcedureType):
         raise InvalidArgument(
             f"{cls!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"
@@ -375,8 +376,8 @@ def procedure(
             result=result_shape,
             needs_look=callable(locks) or args_shape is not None,
         )
-        cls.__kvorum_procedure__ = declared  # type: ignore[attr-defined]
-        cls.procedure_name = name  # type: ignore[attr-defined]
+        setattr(cls, _DECLARED, declared)
+        setattr(cls, NAMED, name)
         _declared[name, version] = cls
         return cls
 

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import postgast
-from google.protobuf import json_format  # type: ignore[import-untyped]
+from google.protobuf import json_format
 
 from sqlproxy.front.bound.exprs import Column
 from sqlproxy.front.bound.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem

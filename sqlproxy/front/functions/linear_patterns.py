@@ -150,9 +150,17 @@ _ASCII: Final[dict[str, str]] = {
 """… and in ASCII."""
 _SHORT: Final = {"d": "digit", "s": "space", "w": "word"}
 _CONTROL: Final = {
-    "a": r"\a", "b": r"\x08", "B": r"\\", "e": r"\x1b", "f": r"\f", "n": r"\n", "r": r"\r",
-    "t": r"\t", "v": r"\v", "0": r"\x00",
-}  # fmt: skip
+    "a": r"\a",
+    "b": r"\x08",
+    "B": r"\\",
+    "e": r"\x1b",
+    "f": r"\f",
+    "n": r"\n",
+    "r": r"\r",
+    "t": r"\t",
+    "v": r"\v",
+    "0": r"\x00",
+}
 _ENDS: Final = {"m": r"\b", "M": r"\b", "y": r"\b", "Y": r"\B", "<": r"\b", ">": r"\b"}
 _OF_WORDS: Final = (
     r"(?:(?<!\\)[0-9A-Za-z_]|\\[wd]"
