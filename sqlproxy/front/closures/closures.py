@@ -53,7 +53,7 @@ def strict_call(function: Any, parts: list[Part]) -> Fn:
         return made
     fns = [p.fn for p in parts]
 
-    def call(row: Sequence[Any], env: Env) -> Any:
+    def call(row: Sequence[object], env: Env) -> object:
         values = []
         for fn in fns:
             value = fn(row, env)
@@ -101,7 +101,7 @@ def counted_value(value: Any) -> Any:
 def counted(fn: Fn) -> Fn:
     """The same of each row, where the value has a length."""
 
-    def call(row: Sequence[Any], env: Env) -> Any:
+    def call(row: Sequence[object], env: Env) -> object:
         value = fn(row, env)
         if value is not None and len(value) > _SMALL:
             now().made(getsizeof(value))
@@ -111,7 +111,7 @@ def counted(fn: Fn) -> Fn:
 
 
 def all_of(fns: Sequence[Fn]) -> Fn:
-    def call(row: Sequence[Any], env: Env) -> Any:
+    def call(row: Sequence[object], env: Env) -> object:
         unknown = False
         for fn in fns:
             value = fn(row, env)
@@ -125,7 +125,7 @@ def all_of(fns: Sequence[Fn]) -> Fn:
 
 
 def any_of(fns: Sequence[Fn]) -> Fn:
-    def call(row: Sequence[Any], env: Env) -> Any:
+    def call(row: Sequence[object], env: Env) -> object:
         unknown = False
         for fn in fns:
             value = fn(row, env)
@@ -142,7 +142,7 @@ def once_for_all(find: Callable[[Env], Any]) -> Callable[[Env], Any]:
     """What `find` answers, asked once in each run of a statement."""
     mine = object()
 
-    def found(env: Env) -> Any:
+    def found(env: Env) -> object:
         memo = env.memo
         if memo is None:
             memo = env.memo = {}
@@ -200,5 +200,5 @@ def slice_of(
     return None if any(v is None for v in inner) else [v for v in inner if v]
 
 
-def no_value(row: Sequence[Any], env: Env) -> None:
+def no_value(row: Sequence[object], env: Env) -> None:
     return None

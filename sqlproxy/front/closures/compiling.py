@@ -330,7 +330,7 @@ class _Compiler:
             return Part("fun", lambda row, env: function(env, only))
         fns = [a.fn for a in args]
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             values = [f(row, env) for f in fns]
             if strict and None in values:
                 return None
@@ -373,12 +373,12 @@ class _Compiler:
         one = self.fn(expr.element)
         whole = arg.fn
 
-        def convert(value: object, row: Sequence[Any], env: Env) -> Any:
+        def convert(value: object, row: Sequence[object], env: Env) -> object:
             if isinstance(value, list):
                 return [convert(v, row, env) for v in value]
             return one((*row, value), env)
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             value = whole(row, env)
             return None if value is None else convert(value, row, env)
 
@@ -433,7 +433,7 @@ class _Compiler:
         equal = self._binary(expr.equal)
         negated = expr.negated
 
-        def call(row: Sequence[Any], env: Env) -> bool:
+        def call(row: Sequence[object], env: Env) -> bool:
             a, b = left(row, env), right(row, env)
             same = (a is None and b is None) if a is None or b is None else bool(equal(env, a, b))
             return same is negated
@@ -460,7 +460,7 @@ class _Compiler:
         left, right = parts[0].fn, parts[1].fn
         equal = self._binary(expr.equal)
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             a, b = left(row, env), right(row, env)
             return None if a is not None and b is not None and equal(env, a, b) else a
 
@@ -482,7 +482,7 @@ class _Compiler:
         with self._perhaps():
             default = self.fn(expr.default) if expr.default is not None else no_value
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             seen = row if subject is None else (*row, subject(row, env))
             for condition, result in whens:
                 if condition(seen, env) is True:
@@ -494,7 +494,7 @@ class _Compiler:
     def _coalesce(self, expr: Coalesce) -> Part:
         fns = [one.fn for one in self._first_only(expr.args)]
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             for fn in fns:
                 value = fn(row, env)
                 if value is not None:
@@ -511,7 +511,7 @@ class _Compiler:
         key = comparing.key_of(expr.oid)
         best = max if expr.greatest else min
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             values = [v for v in (fn(row, env) for fn in fns) if v is not None]
             return best(values, key=key) if values else None
 
@@ -537,7 +537,7 @@ class _Compiler:
         equal = self._binary(expr.test)
         whole = array.fn
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             values = whole(row, env)
             if values is None:
                 return None
@@ -607,7 +607,7 @@ class _Compiler:
         with self._perhaps():
             indexes = [self.fn(i) for i in expr.indexes]
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             value = whole(row, env)
             for fn in indexes:
                 at = fn(row, env)
@@ -624,7 +624,7 @@ class _Compiler:
             less = [self.fn(e) for e in expr.less]
         or_equal = expr.op.endswith("=")
 
-        def call(row: Sequence[Any], env: Env) -> Any:
+        def call(row: Sequence[object], env: Env) -> object:
             for same, first in zip(equal, less, strict=True):
                 found = same(row, env)
                 if found is None:
