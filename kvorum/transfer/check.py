@@ -169,8 +169,9 @@ class Check:
                 self._found(ctx, "row", table.path, f"the row {key[_PREFIX:]!r:.80}: {error}")
                 continue
             for at, column in numbered:
-                if type(row[at]) is int:
-                    self._top(ctx, table, column.id, row[at])
+                number = row[at]
+                if type(number) is int:
+                    self._top(ctx, table, column.id, number)
             for index, of in codecs:
                 if not of.had(row):
                     continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument, KvorumError
 from sqlproxy.catalog import catalog, relations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PLAIN: Final = ("key", "value")
 _PREFIX: Final = 4
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 
 
 class Shape(NamedTuple):

@@ -153,7 +153,7 @@ def _holding(reads: Reads, batch: Sequence[Row], count: int) -> list[Row]:
     if isinstance(reads, TxnReads):
         for row in batch:
             for key in row[-count:]:
-                if key is not None:
+                if isinstance(key, bytes):
                     reads.hold_key(key)
     return [row[:-count] for row in batch]
 

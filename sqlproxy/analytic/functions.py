@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature
 from itertools import count
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,7 +74,7 @@ class Functions:
     """Those of one query, by what they compute."""
 
     def __init__(self) -> None:
-        self.made: dict[Any, Function] = {}
+        self.made: dict[object, Function] = {}
         self.wanted = 0  # how often one was asked for
         self.weigher: Function | None = None
         self.failed: SqlError | None = None

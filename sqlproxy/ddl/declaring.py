@@ -71,7 +71,7 @@ FOREIGN_KEY_FIELDS: Final = frozenset(
     }
 )
 _INTEGERS: Final = ("int2", "int4", "int8")
-WantedSequence: TypeAlias = tuple[str, Mapping[str, Any] | str]
+WantedSequence: TypeAlias = tuple[str, Mapping[str, object] | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Draft:
 
 def columns_in(
     raw: Iterable[Any],
-) -> tuple[list[Column], list[tuple[str, Mapping[str, Any] | str]]]:
+) -> tuple[list[Column], list[tuple[str, Mapping[str, object] | str]]]:
     """Columns without ids, and the sequences that they want. Raises InvalidArgument."""
     found, sequences = [], []
     given = list(raw)

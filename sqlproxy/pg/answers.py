@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-Row = Sequence[Any]
-Values = Sequence[Any]
+Row = Sequence[object]
+Values = Sequence[object]
 """Of the parameters of a statement, $1 first, in user form."""
 
 
@@ -26,7 +26,7 @@ class Field:
     column: int = 0
 
 
-Fit = Callable[[Any], Any]  # raises SqlError
+Fit = Callable[[object], object]  # raises SqlError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,15 @@ class CopyFormat:
 class Columns:
     """`count` rows, column by column, in user form."""
 
-    columns: list[Sequence[Any]]
+    columns: list[Sequence[object]]
     count: int
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def rows(self) -> list[tuple[object, ...]]:
         """The same row by row."""
         return list(zip(*self.columns, strict=True))
 
 
-Part = Columns | Sequence[Sequence[Any]]
+Part = Columns | Sequence[Sequence[object]]
 """Some rows of a COPY, column by column or row by row."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sqlproxy.pg import binary, text
 from sqlproxy.pg.answers import Columns, CopyFormat, Field
@@ -23,7 +23,7 @@ from sqlproxy.pg.copying_columns import columns_of, converters
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
 HEADER: Final = SIGNATURE + bytes(8)  # no flags, no extension
 _SHOWN_CHARS: Final = 100  # of a line or value, in the context of an error

@@ -15,13 +15,13 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Columns
 from sqlproxy.values.errors import SqlError
 
-Convert = Callable[[list[str]], list[Any]]  # raises ValueError: not plain
+Convert = Callable[[list[str]], Sequence[object]]  # raises ValueError: not plain
 
 _INTEGERS: Final = re.compile(r"[-+0-9\n]*")
 _FLOATS: Final = re.compile(r"[-+.0-9\n]*")
@@ -35,7 +35,7 @@ _TRUTH: Final = {"t": True, "f": False}
 def _integers(bits: int) -> Convert:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def convert(cells: list[str]) -> list[Any]:
+    def convert(cells: list[str]) -> Sequence[object]:
         if not _INTEGERS.fullmatch("\n".join(cells)) or max(map(len, cells)) > _INT_CHARS_MAX:
             raise ValueError
         found = list(map(int, cells))
@@ -46,14 +46,14 @@ def _integers(bits: int) -> Convert:
     return convert
 
 
-def _floats(cells: list[str]) -> list[object]:
+def _floats(cells: list[str]) -> Sequence[object]:
     if not _FLOATS.fullmatch("\n".join(cells)) or max(map(len, cells)) > _FLOAT_CHARS_MAX:
         raise ValueError
     return list(map(float, cells))
 
 
 def _times(pattern: re.Pattern[str], read: Callable[[str], object]) -> Convert:
-    def convert(cells: list[str]) -> list[Any]:
+    def convert(cells: list[str]) -> Sequence[object]:
         if not pattern.fullmatch("\n".join([*cells, ""])):
             raise ValueError
         return list(map(read, cells))
@@ -61,7 +61,7 @@ def _times(pattern: re.Pattern[str], read: Callable[[str], object]) -> Convert:
     return convert
 
 
-def _truths(cells: list[str]) -> list[object]:
+def _truths(cells: list[str]) -> Sequence[object]:
     try:
         return [_TRUTH[cell] for cell in cells]
     except KeyError:
@@ -82,7 +82,7 @@ _CONVERT: Final[dict[int, Convert]] = {
 
 
 def _short(chars: int) -> Convert:
-    def convert(cells: list[str]) -> list[Any]:
+    def convert(cells: list[str]) -> Sequence[object]:
         if max(map(len, cells)) > chars:
             raise ValueError
         return cells
@@ -99,7 +99,7 @@ def _exact(typmod: int, read: Callable[[str], object]) -> Convert:
         rf"(?:(?:-(?=[0.]*[1-9]))?\d{{1,{precision - scale}}}\.\d{{{scale}}}\n)*", re.ASCII
     )
 
-    def convert(cells: list[str]) -> list[Any]:
+    def convert(cells: list[str]) -> Sequence[object]:
         if pattern.fullmatch("\n".join([*cells, ""])):
             return list(map(Decimal, cells))
         return list(map(read, cells))

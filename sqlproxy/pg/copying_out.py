@@ -24,7 +24,7 @@ _TEXT_ESCAPES: Final = {
     "\v": "\\v",
 }
 
-WriteRow = Callable[[Sequence[Any]], bytes]
+WriteRow = Callable[[Sequence[object]], bytes]
 
 
 def header(of: CopyFormat, fields: Sequence[Field]) -> bytes:

@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.rows.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence
-Sees = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
+Sees = Callable[[str, Mapping[str, object]], Mapping[str, object] | None]
 """Of a feed's name and a row of it: the row as the session may see it; None: not at all."""
 
 
@@ -75,6 +74,6 @@ class Session:
     started_us: int = 0
     query: str = ""
     txid: int | None = None
-    activity: Items[Mapping[str, Any]] = ()
-    own: Mapping[str, Items[Mapping[str, Any]]] = field(default_factory=dict)
+    activity: Items[Mapping[str, object]] = ()
+    own: Mapping[str, Items[Mapping[str, object]]] = field(default_factory=dict)
     sees: Sees | None = None

@@ -67,7 +67,7 @@ class Static:
     layouts: dict[tuple[str, str], Layout]
     relations: dict[tuple[str, str], int]  # the OID of each
     views: Mapping[str, str]  # "schema.name" → the text of its query
-    rows: dict[str, list[list[Any]]]
+    rows: dict[str, list[list[object]]]
     hidden: Mapping[str, list[str]]  # hidden columns
     types: dict[int, TypeRow]
     type_names: dict[str, int]

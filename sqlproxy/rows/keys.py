@@ -83,7 +83,7 @@ _INVERT: Final = bytes(range(255, -1, -1))
 
 Encode = Callable[[Any], bytes]  # a stored value that is not None → its component, tag included
 EncodeNull = Callable[[Any], bytes]  # the same, None too
-Decode = Callable[[bytes, int], tuple[Any, int]]  # key, offset after the tag → stored value, end
+Decode = Callable[[bytes, int], tuple[object, int]]  # key, offset after the tag → stored value, end
 
 
 def unordered(kind: Type) -> str:

@@ -35,7 +35,7 @@ ROW_FORMAT: Final = 1
 PLAIN_COLUMNS: Final = ("key", "value")
 _CODECS_MAX: Final = 256
 
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 encode_msgpack = msgspec.msgpack.Encoder().encode
 decode_msgpack = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_many = msgspec.msgpack.Decoder(list[list[Any]]).decode

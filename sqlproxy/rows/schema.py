@@ -104,7 +104,7 @@ class Column:
     name: str
     type: str
     nullable: bool = True
-    default: Any = None
+    default: object = None
     default_sql: str | None = None
     identity: str = ""  # "always" or "by default"; its sequence is `sequence`
     generated: str | None = None  # the expression of a stored generated column
@@ -114,7 +114,7 @@ class Column:
     sequence: int = 0  # the id of the sequence whose nextval is the default or the identity
     uses: tuple[int, ...] = ()  # the ids of the columns that `generated` refers to
     comment: str = ""
-    initial: tuple[Any] | None = None
+    initial: tuple[object] | None = None
 
     @property
     def resolved(self) -> Type:

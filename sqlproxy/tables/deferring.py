@@ -13,7 +13,6 @@ made it true may be taken back, and what was found wrong may stay.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kv.base.limits import SQL_CASCADES_MAX
 from sqlproxy.rows.schema import ForeignKey, Table
@@ -24,7 +23,7 @@ from sqlproxy.values.errors import (
     SqlError,
 )
 
-Noted = tuple[tuple[Any, ...], bool]  # values of the child's columns; whether a parent went
+Noted = tuple[tuple[object, ...], bool]  # values of the child's columns; whether a parent went
 Noting = tuple[int, str]  # a foreign key: the child's id and the key's name
 
 

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Entry:
     """
 
     row_key: bytes
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     included: tuple[object, ...]
 
 

@@ -24,7 +24,7 @@ from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError
 
-Holds = Callable[[Sequence[Any]], bool]
+Holds = Callable[[Sequence[object]], bool]
 
 
 class OwnNames:

@@ -76,7 +76,7 @@ class Stored(NamedTuple):
     """
 
     key: bytes
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     version: int
 
 

@@ -16,8 +16,8 @@ from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
 
-Row = tuple[Any, ...]
-Text = Callable[[int, Any], str]  # place of a column and its value → PostgreSQL's text
+Row = tuple[object, ...]
+Text = Callable[[int, object], str]  # place of a column and its value → PostgreSQL's text
 
 
 @dataclass(frozen=True, slots=True)

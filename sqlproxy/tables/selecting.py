@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kv.base.limits import (
     SQL_SCAN_ROWS,
@@ -33,7 +33,7 @@ from sqlproxy.values.memory import now, size_of_rows
 from txn.transaction import TxnReads
 
 Batches = AsyncIterator[list[Row]]
-T = TypeVar("T", bound=Sequence[Any])
+T = TypeVar("T", bound=Sequence[object])
 
 
 def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | None:

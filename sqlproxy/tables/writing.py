@@ -48,7 +48,7 @@ from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlE
 from sqlproxy.values.memory import Held, now, size_of_rows
 from txn.transaction import Transaction
 
-Values = Sequence[Any]
+Values = Sequence[object]
 Found = tuple[Stored, Values]
 T = TypeVar("T")
 R = TypeVar("R")

@@ -28,8 +28,8 @@ from sqlproxy.pg import binary, oids, text
 from sqlproxy.pg.binary import read_text
 from sqlproxy.pg.style import Style
 
-Encode = Callable[[Iterable[Sequence[Any]], bytearray], None]
-Read = Callable[[bytes], Any]
+Encode = Callable[[Iterable[Sequence[object]], bytearray], None]
+Read = Callable[[bytes], object]
 
 _LENGTH: Final = struct.Struct(">I").pack
 _SHORT: Final = tuple(_LENGTH(n) for n in range(256))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kv.base import limits, timestamps
 from kv.base.errors import InvalidArgument, TooLarge
 
-Schema = dict[str, Any]
+Schema = dict[str, object]
 Convert = Callable[[Any, str], Any]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlproxy.front.bound.env import Env
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[object], object]
 
 
 class Literals:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlproxy.front.bound.statements import Select
 from sqlproxy.rows.schema import Sequence, Table
@@ -23,11 +22,11 @@ class ColumnDef:
     name: str
     type: str
     nullable: bool = True
-    default: Any = None
+    default: object = None
     default_sql: str | None = None
     identity: str = ""
     serial: bool = False
-    sequence: Mapping[str, Any] = field(default_factory=dict)
+    sequence: Mapping[str, object] = field(default_factory=dict)
     generated: str | None = None
     uses: tuple[str, ...] = ()  # the columns that `generated` names
     on_update: str | None = None
@@ -87,7 +86,7 @@ class CreateTable:
     keys: tuple[KeyDef, ...] = ()
     checks: tuple[CheckDef, ...] = ()
     foreign_keys: tuple[ForeignKeyDef, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +125,20 @@ class CreateSequence:
     """
 
     name: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AlterSequence:
     sequence: Sequence | None  # None: it is not there, and IF EXISTS was said
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
     name: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +237,7 @@ class SetDefault:
     """`sql` None: DROP DEFAULT."""
 
     column: str
-    default: Any = None
+    default: object = None
     sql: str | None = None
 
 
@@ -290,7 +289,7 @@ class SetIdentity:
 
     column: str
     identity: str | None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     missing_ok: bool = False
     add: bool = False
 
@@ -307,7 +306,7 @@ class DropExpression:
 class SetOptions:
     """`options`: replicas, tags, partition_bytes; None as a value: RESET."""
 
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
 
 Action = (

@@ -67,7 +67,7 @@ class Env:
     `session` holds settings and NO_SETTINGS.
     """
 
-    params: Sequence[Any] = ()
+    params: Sequence[object] = ()
     now: datetime = _EPOCH
     statement_now: datetime = _EPOCH
     session: Mapping[str, str] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Env:
     currval: Callable[[str], int] = _no_sequences
     lastval: Callable[[], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
-    once: Callable[[Once, Sequence[Any]], Any] = _not_now
+    once: Callable[[Once, Sequence[object]], object] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
-    memo: dict[Any, Any] | None = (
+    memo: dict[object, object] | None = (
         None  # what closures found once for all rows, each under its own key
     )

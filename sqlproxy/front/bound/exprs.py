@@ -310,8 +310,8 @@ class Once:
     `work` makes it of that. `known`: what was made last, by that row's text.
     """
 
-    work: Callable[[Sequence[Any]], Awaitable[Any]] | None = None
-    known: dict[str, Any] = field(default_factory=dict)
+    work: Callable[[Sequence[object]], Awaitable[object]] | None = None
+    known: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ class SystemItem(Item):
 class KnownItem(Item):
     """Rows that were computed before the statement runs; nobody writes it."""
 
-    rows: Sequence_[Sequence_[Any]]
+    rows: Sequence_[Sequence_[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

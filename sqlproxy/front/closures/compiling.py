@@ -125,7 +125,7 @@ class Compiled:
     taken: tuple[str, ...] = ()
     volatile: bool = False
     constant: bool = False
-    value: Any = None
+    value: object = None
     perhaps: tuple[str, ...] = ()
     unsure: bool = False
 
@@ -675,7 +675,7 @@ def _dated(oid: int) -> bool:
     return oid in (1082, 1083, 1114)
 
 
-_NAMED: Final[dict[str, Callable[[Env], Any]]] = {
+_NAMED: Final[dict[str, Callable[[Env], object]]] = {
     "current_timestamp": lambda env: env.now,
     "localtimestamp": lambda env: env.now.astimezone(env.style.zone).replace(tzinfo=None),
     "current_date": lambda env: env.now.astimezone(env.style.zone).date(),

@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlproxy.front.types.comparing import PLAIN
 
-Key = Callable[[Any], Any]
-Answer = Callable[[Any], bool | None]
+Key = Callable[[object], object]
+Answer = Callable[[object], bool | None]
 
 
 def no_answer(value: object) -> None:

@@ -59,7 +59,7 @@ from sqlproxy.front.bound.statements import (
 from sqlproxy.front.bound.trees import looked_into, parts, replaced
 
 _ASKING: Final = TAKING | {"currval_oid", "lastval"}
-Rows = Sequence[Sequence[Any]]
+Rows = Sequence[Sequence[object]]
 
 
 def takes(expr: Expr) -> bool:

@@ -16,7 +16,7 @@ from sqlproxy.values import enums
 from sqlproxy.values.errors import INVALID_TEXT, SqlError, unsupported
 from sqlproxy.values.interval import Interval
 
-Reader = Callable[[str], Any]
+Reader = Callable[[str], object]
 Writer = Callable[[Any], str]
 _BOOLS: Final = {
     word[:n]: value

@@ -8,7 +8,7 @@ of a new primary key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kv.base.errors import KvorumError
 from sqlproxy.front.binding.binder import Binder
@@ -34,7 +34,7 @@ from sqlproxy.values.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, S
 from sqlproxy.values.types import resolve
 
 _TRIES: Final = 3  # of ADD COLUMN IF NOT EXISTS, beside others who do the same
-Part: TypeAlias = tuple[str, Mapping[str, Any]]
+Part: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def is_addition(action: d.Action) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.types.quoting import read_relation
 from sqlproxy.values.types import resolve
 
-Arguments = dict[str, Any]
+Arguments = dict[str, object]
 """Of a procedure."""
 
 

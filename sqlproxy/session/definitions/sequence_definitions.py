@@ -19,7 +19,7 @@ def _owner(options: Mapping[str, Any]) -> Arguments:
 
 
 async def create_sequence(session: State, bound: d.CreateSequence) -> str:
-    args = {"name": bound.name, "options": sequence_options(bound.options)}
+    args: Arguments = {"name": bound.name, "options": sequence_options(bound.options)}
     args |= _owner(bound.options)
     await make(session, "CreateSequence", bound.name, args, lenient=bound.if_not_exists)
     return "CREATE SEQUENCE"
