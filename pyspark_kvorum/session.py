@@ -201,7 +201,7 @@ class Session:
                 code="TABLE_GONE",
             ) from error
 
-    async def ask(self, method: int, *args: Any) -> list[Any]:
+    async def ask(self, method: int, *args: object) -> list[Any]:
         """A node method whose repetition is harmless, until a definite answer."""
         await self.opened()
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))

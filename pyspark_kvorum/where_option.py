@@ -285,7 +285,7 @@ def _scalar(kind: Any, value: Any) -> pa.Scalar | None:
     return None
 
 
-def _decimal(of: pa.DataType, value: Any) -> pa.Scalar | None:
+def _decimal(of: pa.DataType, value: object) -> pa.Scalar | None:
     if not pa.types.is_decimal(of) or not isinstance(value, Decimal) or not value.is_finite():
         return None
     try:

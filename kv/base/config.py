@@ -585,7 +585,7 @@ _BY_NAME: Final = {option.name: option for option in OPTIONS}
 
 
 def load(
-    flags: Mapping[str, Any],
+    flags: Mapping[str, object],
     environment: Mapping[str, str],
     *,
     config: str | Path | None = None,

@@ -180,14 +180,14 @@ def claim(value: object) -> str:
     return str(value)
 
 
-def scope(value: Any) -> str:
+def scope(value: object) -> str:
     """One of OAuth's (RFC 6749 3.3)."""
     if not isinstance(value, str) or not re.fullmatch(r"[!#-\[\]-~]{1,200}", value):
         raise ValueError("scopes, such as openid and email")
     return value
 
 
-def secret(value: Any) -> str:
+def secret(value: object) -> str:
     if value == "":
         return ""
     if isinstance(value, str) and SECRET_CHARS_MIN <= len(value) <= SECRET_CHARS_MAX:

@@ -65,7 +65,7 @@ def unpack_rows(packed: bytes | memoryview, **options: object) -> Any:
     """`msgpack.unpackb` of rows that a client packed: few lists of many values, whose bytes are
     bounded elsewhere. Raises TooLarge, too.
     """
-    weigh: Callable[[Any], Any] = scale(values=False)
+    weigh: Callable[[object], Any] = scale(values=False)
     return msgpack.unpackb(packed, list_hook=weigh, object_hook=weigh, **options)
 
 
@@ -79,7 +79,7 @@ def is_light(body: bytes, packed: bool) -> bool:
 def weigh_packed(body: bytes) -> None:
     """Raises TooLarge; whatever else is wrong with it is for who decodes it."""
     with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):
-        weigh: Callable[[Any], Any] = scale()
+        weigh: Callable[[object], Any] = scale()
         msgpack.unpackb(
             body,
             strict_map_key=False,

@@ -115,7 +115,7 @@ def requests_of(message: list[Any]) -> list[list[Any]]:
     return message
 
 
-def _bad_request(row: Any) -> InvalidArgument:
+def _bad_request(row: object) -> InvalidArgument:
     if type(row) is not list:
         return malformed(f"a request is a list, this is {type(row).__name__}")
     error = malformed(
@@ -240,9 +240,9 @@ class FrameEncoder:
 
     def _replace(
         self,
-        row: Any,
+        row: object,
         error: KvorumError,
-        refused: Callable[[Any, KvorumError], list[Any] | None],
+        refused: Callable[[object, KvorumError], list[object] | None],
     ) -> bytes:
         instead = refused(row, error)
         return _EMPTY if instead is None else self.message([instead])
@@ -267,7 +267,7 @@ def error_row(rid: int, error: KvorumError) -> list[Any]:
     return [rid, FAILED, *to_wire(error)]
 
 
-def error_of(row: list[Any]) -> KvorumError:
+def error_of(row: list[object]) -> KvorumError:
     """The error in a reply `[rid, 1, *error]`. A reply of another shape is itself the error."""
     try:
         error = from_wire(row[2:])
@@ -297,7 +297,7 @@ class Hello:
     credential: Credential = NONE
 
     def to_wire(self) -> list[Any]:
-        fields: dict[str, Any] = {"cluster": self.cluster, "node": self.node}
+        fields: dict[str, object] = {"cluster": self.cluster, "node": self.node}
         if self.challenge:
             fields["challenge"] = self.challenge
         if self.proves:

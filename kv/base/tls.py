@@ -230,7 +230,7 @@ def tls_of(
 class _Ended(Protocol):
     """A transport: an end of a connection."""
 
-    def get_extra_info(self, name: str, default: Any = None, /) -> Any: ...
+    def get_extra_info(self, name: str, default: object = None, /) -> Any: ...
 
 
 def certificate_name(transport: _Ended | None) -> str:

@@ -38,6 +38,6 @@ def claimed(r: list[Any]) -> int:
     return max(said)
 
 
-def claims_above(r: list[Any], known: int) -> bool:
+def claims_above(r: list[object], known: int) -> bool:
     """Whether it claims a timestamp above `known`, and gets none of its own to compare with."""
     return r[1] in CLAIMING and claimed(r) > known

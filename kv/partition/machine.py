@@ -173,7 +173,7 @@ class PartitionMachine:
         """Whether all that was evaluated is applied."""
         return self.view.flying is None and self.view.open.empty and self._asked is None
 
-    def submit(self, conn: Connection, request: list[Any]) -> None:
+    def submit(self, conn: Connection, request: list[object]) -> None:
         """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
         exactly one reply row for it, in this pass of the loop or later.
@@ -225,7 +225,7 @@ class PartitionMachine:
                         return anchor
         return None
 
-    def _internal(self, method: object, then: internal_commands.Then, *args: Any) -> None:
+    def _internal(self, method: object, then: internal_commands.Then, *args: object) -> None:
         d = self.descriptor
         self.submit(Callback(then, self._scheduler.faults), [0, method, inf, d.id, d.epoch, *args])
 
@@ -378,7 +378,7 @@ class PartitionMachine:
         """The partition has become part of another: everybody is answered that it moved."""
         self._reroute(lambda _request: False)
 
-    def _reroute(self, stay: Callable[[list[Any]], bool]) -> None:
+    def _reroute(self, stay: Callable[[list[object]], bool]) -> None:
         gone = self.waits.leave(stay)
         for items in (
             self._queue,
@@ -697,6 +697,6 @@ class PartitionMachine:
         self._flight.fail(self.view.reset(), error, error)
 
     def _refuse_full(
-        self, conn: Connection, r: list[Any], what: str, limit: int, actual: int
+        self, conn: Connection, r: list[object], what: str, limit: int, actual: int
     ) -> None:
         self._replies.refuse((conn, r), queue_full(self.descriptor, what, limit, actual))

@@ -95,7 +95,7 @@ def keys_of(r: list[Any]) -> Iterable[bytes]:
     return keys
 
 
-def guarded_of(r: list[Any], queued: Iterable[bytes]) -> list[bytes]:
+def guarded_of(r: list[object], queued: Iterable[bytes]) -> list[bytes]:
     """The keys among `queued` that a prewrite would guard: guards let each other in, so without
     turns a stream of them would keep a waiting writer out for ever.
     """

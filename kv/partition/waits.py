@@ -219,7 +219,7 @@ class Waiting:
                     free[key] = None
         self.released(free)
 
-    def evaluated(self, r: list[Any]) -> None:
+    def evaluated(self, r: list[object]) -> None:
         """A write was evaluated: if it waited, and does not wait again, it leaves its queue."""
         waiter = self._by_request.get(id(r))
         if waiter is not None and waiter.woken:
@@ -246,7 +246,7 @@ class Waiting:
         self._disarm()
         return left
 
-    def leave(self, stay: Callable[[list[Any]], bool]) -> list[Item]:
+    def leave(self, stay: Callable[[list[object]], bool]) -> list[Item]:
         """Forget those whose requests do not stay; of them, those that the machine does not have
         in its lists. The partition does not have their keys any more.
         """

@@ -127,9 +127,9 @@ class Submitter(Protocol):
     @property
     def faults(self) -> Faults: ...
 
-    def submit(self, conn: ServerConnection, requests: list[list[Any]]) -> None: ...
+    def submit(self, conn: ServerConnection, requests: list[list[object]]) -> None: ...
 
-    def refuse(self, conn: ServerConnection, row: list[Any], error: KvorumError) -> None: ...
+    def refuse(self, conn: ServerConnection, row: list[object], error: KvorumError) -> None: ...
 
 
 class Answered(Protocol):
@@ -446,7 +446,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._server.timers.call_soon(self._deliver)
 
-    def _greet(self, message: list[Any]) -> None:
+    def _greet(self, message: list[object]) -> None:
         server = self._server
         said = read_hello(message, server.hello.cluster)
         self.node = said.node
@@ -814,7 +814,7 @@ class SocketServer:
 
     # -- called by the connections
 
-    def submit_of_client(self, conn: ServerConnection, rows: list[list[Any]]) -> None:
+    def submit_of_client(self, conn: ServerConnection, rows: list[list[object]]) -> None:
         """Requests of a connection that has not proved to be a node's: orders are refused, and what
         it may not do.
         """
@@ -839,11 +839,11 @@ class SocketServer:
             self.submit(conn, rest)
 
     def _refuse_orders(
-        self, conn: ServerConnection, rows: list[list[Any]], *, stranger: bool
+        self, conn: ServerConnection, rows: list[list[object]], *, stranger: bool
     ) -> list[list[Any]]:
         """The others of them; of a `stranger`, none before its proof."""
         orders = self._orders
-        rest: list[list[Any]] = []
+        rest: list[list[object]] = []
         for row in rows:
             if conn.proved or not (stranger or row[1] in orders):
                 rest.append(row)
@@ -888,7 +888,7 @@ class SocketServer:
             conn.author = Author(identity.name, others=conn.rights.admin)
 
     def _allowed(
-        self, conn: ServerConnection, rights: Rights, rows: list[list[Any]]
+        self, conn: ServerConnection, rights: Rights, rows: list[list[object]]
     ) -> list[list[Any]]:
         """Those that it may send; the others are answered."""
         allowed = []
@@ -905,7 +905,9 @@ class SocketServer:
             conn.flush()
         return allowed
 
-    def _within(self, conn: ServerConnection, gate: Gate, rows: list[list[Any]]) -> list[list[Any]]:
+    def _within(
+        self, conn: ServerConnection, gate: Gate, rows: list[list[object]]
+    ) -> list[list[Any]]:
         """Those that its user, and their namespaces, may ask for now; the others are answered."""
         account = conn.account
         if account is self.nobody:

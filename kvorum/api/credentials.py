@@ -21,7 +21,7 @@ _GIVES: Final = frozenset(
 UNTIL: Final = "until_ms"  # of token.create: the end of the token that asks
 
 
-def under(me: Identity, what: str, args: Mapping[str, Any]) -> dict[str, Any]:
+def under(me: Identity, what: str, args: Mapping[str, object]) -> dict[str, Any]:
     """The arguments of ACCESS as this identity may ask for it. Raises Forbidden."""
     given = {name: value for name, value in args.items() if name != UNTIL}
     if what not in _GIVES:

@@ -147,7 +147,9 @@ def place(
     _run("kvorum.place_table", args, True, connect, json)
 
 
-def _run(name: str, args: dict[str, Any], wait: bool, connect: str | None, as_json: bool) -> None:
+def _run(
+    name: str, args: dict[str, object], wait: bool, connect: str | None, as_json: bool
+) -> None:
     with opened(connect, as_json) as db:
         procedure = db.submit(name, args)
         result: Any = db.wait(procedure) if wait else None

@@ -99,7 +99,7 @@ class Master:
             register(method, self._handler(method))
 
     def _handler(self, method: int) -> Answers:
-        def handle(caller: Context, args: list[Any]) -> Awaitable[list[Any]] | list[Any]:
+        def handle(caller: Context, args: list[object]) -> Awaitable[list[Any]] | list[Any]:
             handler = self._door.get(method)
             if handler is None:
                 raise self.refusal()
@@ -110,7 +110,7 @@ class Master:
 
     @staticmethod
     async def _after(
-        asking: Awaitable[None], handler: Handler, caller: Context, args: list[Any]
+        asking: Awaitable[None], handler: Handler, caller: Context, args: list[object]
     ) -> list[Any]:
         await asking
         answer = handler(caller, args)

@@ -32,13 +32,13 @@ CONTROLLED: Final[Mapping[str, Action]] = {
 """What PROC_CONTROL does with one procedure."""
 
 
-def is_about_one(method: int, args: list[Any]) -> bool:
+def is_about_one(method: int, args: list[object]) -> bool:
     """Whether the right that it needs is that to one procedure."""
     return method in BY_ID or (method == PROC_CONTROL and args[0] in CONTROLLED)
 
 
 def check(
-    rights: Rights, executor: Executor, method: int, args: list[Any]
+    rights: Rights, executor: Executor, method: int, args: list[object]
 ) -> Awaitable[None] | None:
     """kvorum.master.roles.Check."""
     return _check(rights, executor, method, args) if is_about_one(method, args) else None
@@ -71,7 +71,7 @@ async def _check(rights: Rights, executor: Executor, method: int, args: list[Any
         ) from None
 
 
-async def _resource(executor: Executor, kind: Kind, id: Any) -> Resource:
+async def _resource(executor: Executor, kind: Kind, id: object) -> Resource:
     if type(id) is not int or id < 0:
         return Resource(kind)
     record = await executor.find(id)
@@ -81,7 +81,7 @@ async def _resource(executor: Executor, kind: Kind, id: Any) -> Resource:
     return Resource(kind, str(given["resource"]) if isinstance(given, Mapping) else "")
 
 
-def _id(said: Any) -> Any:
+def _id(said: object) -> Any:
     if not isinstance(said, Mapping):
         return None
     token = said.get("token")

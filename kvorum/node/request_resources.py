@@ -66,7 +66,7 @@ class Named:
         assert crew is not None, "a node's executor has rows"
         return crew
 
-    def _resource(self, verb: Verb, row: list[Any]) -> Resource | None:
+    def _resource(self, verb: Verb, row: list[object]) -> Resource | None:
         subject = verb.resource
         if not subject.field:
             return None
@@ -85,7 +85,7 @@ class Named:
         return None
 
 
-def _begun(verb: Verb, row: list[Any]) -> Needs:
+def _begun(verb: Verb, row: list[object]) -> Needs:
     """A master runs the database's own procedures with all rights, whoever wrote their records."""
     for record in written(verb, row):
         if is_own(record.name):

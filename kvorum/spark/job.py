@@ -99,7 +99,7 @@ class Job:
 
     def _begin(self, sinks: Sinks) -> None:
         """Attach to the job of this version, or start one; the last may have been aborted."""
-        args: dict[str, Any] = {"app": self.app, "version": self.version, "name": self.name}
+        args: dict[str, object] = {"app": self.app, "version": self.version, "name": self.name}
         if self._once:
             args["once"] = True
         for number in range(_TRIES):
@@ -155,7 +155,7 @@ class Job:
             f" program again to go on, or let go of it: kvorum spark abort {self.id}"
         )
 
-    def write(self, df: DataFrame, table: str, *, mode: str = "append", **options: Any) -> bool:
+    def write(self, df: DataFrame, table: str, *, mode: str = "append", **options: object) -> bool:
         """Stage a frame for `namespace.table`. False: it was staged, or committed, by an earlier
         run. `options` are those of format("kvorum"). Spark raises what is refused.
         """

@@ -110,7 +110,7 @@ class SqlProcess:
         return None
 
     async def _serve(
-        self, backend: NativeBackend, settings: dict[str, Any], home: Path, tls: Tls | None
+        self, backend: NativeBackend, settings: dict[str, object], home: Path, tls: Tls | None
     ) -> None:
         async with contextlib.AsyncExitStack() as stack:
             log = await self._log(stack, backend, settings)
@@ -208,7 +208,7 @@ class SqlProcess:
 
     # -- the node
 
-    def _heard(self, message: list[Any], client: socket.socket | None) -> None:
+    def _heard(self, message: list[object], client: socket.socket | None) -> None:
         front = self._front
         match message:
             case [str(kind), dict(settings)] if kind == SETTINGS:

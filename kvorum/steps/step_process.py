@@ -86,7 +86,7 @@ class _Asking:
         self._numbers = itertools.count()
         self._open: dict[int, asyncio.Future[Any]] = {}
 
-    async def ask(self, what: str, *args: Any) -> Any:
+    async def ask(self, what: str, *args: object) -> Any:
         number = next(self._numbers)
         answer = self._open[number] = asyncio.get_running_loop().create_future()
         self._process.send(ASK, self._run, Ask(number, what, list(args)))
@@ -180,7 +180,7 @@ class StepProcess:
         for message in pieces(kind, run, what):
             self._mouth.say(message)
 
-    def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
+    def _heard(self, message: list[object], _client: socket.socket | None) -> None:
         match message:
             case [str(kind), list(several)] if kind == SEVERAL:
                 for one in several:

@@ -207,7 +207,7 @@ def _named(key: bytes, tables: Tables) -> dict[str, Any]:
 
 
 def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, Any]:
-    row: dict[str, Any] = {"kind": one.kind, **_named(one.key, tables)}
+    row: dict[str, object] = {"kind": one.kind, **_named(one.key, tables)}
     if one.end is not None:
         row["end"] = _named(one.end, tables)["key"]
     return row | {
@@ -222,7 +222,7 @@ def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, Any
 
 
 def _wait(wait: Wait, owners: Mapping[int, str], tables: Tables, now_ms: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"kind": wait.kind, "waited_ms": wait.waited_ms, "node": wait.node}
+    row: dict[str, object] = {"kind": wait.kind, "waited_ms": wait.waited_ms, "node": wait.node}
     if isinstance(wait.resource, str):
         id_, resource = str(wait.waiter), wait.resource
         row |= {"procedure": id_, "owner": wait.waiter_owner, "resource": resource}

@@ -147,7 +147,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     for shape, values, kind, write in zip(shapes, columns, kinds, writers, strict=True):
         form = write if pa.types.is_string(kind) else _element_texts(shape, kind)
         try:
-            given: list[Any] = [None if v is None else form(v) if form else v for v in values]
+            given: list[object] = [None if v is None else form(v) if form else v for v in values]
             arrays.append(pa.array(given, kind))
         except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
             raise _no_form(shape.name, values, kind, form, write) from error
@@ -181,10 +181,10 @@ def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
 
 def _no_form(
     name: str,
-    given: Sequence[Any],
-    kind: Any,
-    form: Callable[[Any], Any] | None,
-    write: Callable[[Any], str],
+    given: Sequence[object],
+    kind: object,
+    form: Callable[[object], object] | None,
+    write: Callable[[object], str],
 ) -> Exception:
     """Of a column that Parquet cannot keep: which of its values it is."""
     pa = needed("pyarrow")

@@ -60,7 +60,7 @@ class Loader:
 
     async def take(self, piece: Piece, where: str) -> None:
         """Its rows. Raises Refused (IMPORT_ROW): the first that cannot be taken."""
-        rows: list[tuple[Cells, Any]] = []
+        rows: list[tuple[Cells, object]] = []
         made = _Made(self.table, piece.names)
         for cells in piece.rows:
             try:
@@ -138,7 +138,7 @@ class Loader:
             self._count(sum(len(str(value)) for value in row))
 
     async def _written(
-        self, rows: Sequence[tuple[Cells, Any]]
+        self, rows: Sequence[tuple[Cells, object]]
     ) -> tuple[list[tuple[Cells, Any]], list[tuple[Cells, Exception]]]:
         """Write rows into the overlay: those that are there now, and what is wrong with others."""
         assert self._writer is not None
@@ -186,7 +186,7 @@ class Loader:
             if (missing := [error for key, error in parents if found[key] is None])
         ]
 
-    def _stored(self, row: Any, there: Any) -> Any:
+    def _stored(self, row: object, there: Any) -> Any:
         """The row that this one replaces."""
         if there is None or not self._replace:
             return None
@@ -196,7 +196,7 @@ class Loader:
         key = self._writer.key_of(row)
         return Stored(key, codec(self.table).decode_row(key[4:], there[0]), there[1])
 
-    def _finished(self, values: list[Any]) -> Any:
+    def _finished(self, values: list[object]) -> Any:
         assert self._writer is not None
         rules = self._writer.rules
         for place, value in enumerate(values):
@@ -266,7 +266,7 @@ class _Made:
             row[self._places[name]] = value
         return row
 
-    def _value(self, name: str, cell: Any) -> Any:
+    def _value(self, name: str, cell: object) -> Any:
         if cell is None:
             return None
         convert = self._fields.get(name)

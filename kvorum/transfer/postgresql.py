@@ -88,7 +88,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def read_piece(source: str, query: str, table: Table, offset: Any, most: int) -> Piece:
+def read_piece(source: str, query: str, table: Table, offset: object, most: int) -> Piece:
     """`offset`: 0 at the beginning, then the key of the last row. Raises InvalidArgument,
     Unavailable.
     """

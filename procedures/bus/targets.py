@@ -50,7 +50,7 @@ def node_of(target: str) -> int | None:
 
 
 async def wanted(
-    ctx: StepContext, spec: Any, body: Mapping[str, Any] | None = None
+    ctx: StepContext, spec: object, body: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
     """What each target of `spec` is asked now: `body`, and its partitions. Raises InvalidArgument,
     NotFound.

@@ -61,10 +61,10 @@ class ProcedureClient:
     async def submit(
         self,
         name: str | type,
-        args: Any = None,
+        args: object = None,
         *,
         nonce: str | None = None,
-        options: dict[str, Any] | None = None,
+        options: dict[str, object] | None = None,
     ) -> ProcedureId:
         """The id, durable. With the same nonce the same id, for as long as the procedure is kept.
         Option owner: in whose name, if a node asks for somebody.

@@ -493,7 +493,7 @@ class StepContext(Outside):
     def state(self) -> dict[str, Any]:
         if self._state is _UNSET:
             self._state = plain_data.decode(self._record.data)
-        state: dict[str, Any] = self._state
+        state: dict[str, object] = self._state
         return state
 
     @property

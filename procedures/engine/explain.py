@@ -66,7 +66,7 @@ def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[st
     if record.ended:
         why = f": {record.error.sentence}" if record.error is not None else ""
         return [_wait("ended", f"ended {record.state.name}{why}", record.updated_ms)]
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     since = record.updated_ms
     if not facts.here:
         found.append(_wait("parked", "is run by nobody: it is taken in within a minute", since))

@@ -174,10 +174,10 @@ class Control:
             )
         return found
 
-    async def _abort(self, args: dict[str, Any]) -> object:
+    async def _abort(self, args: dict[str, object]) -> object:
         return await self._executor.surgeon.abort(_id(args), *_who(args), **_how(args))
 
-    async def _bypass(self, args: dict[str, Any]) -> object:
+    async def _bypass(self, args: dict[str, object]) -> object:
         return await self._executor.surgeon.bypass(
             _id(args),
             *_who(args),

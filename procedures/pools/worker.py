@@ -164,7 +164,7 @@ class Worker:
     def _over(self) -> bool:
         return self._stopping and not self._jobs
 
-    async def _unless_over(self, doing: Coroutine[object, None, Any]) -> Any:
+    async def _unless_over(self, doing: Coroutine[object, None, object]) -> Any:
         """What `doing` returns; None if it is over before that: nobody may be there to answer."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(doing)  # not of the group, which its error would end

@@ -103,7 +103,7 @@ class Calls:
         bits: int,
         words: Mapping[int, str],
         offset: Expr | None,
-        shown: Callable[[Any, int, str], str],
+        shown: Callable[[object, int, str], str],
         which: str,
     ) -> str:
         word = next(word for bit, word in words.items() if bits & bit)
@@ -250,8 +250,8 @@ class Calls:
         (order,) = expr.order if len(expr.order) == 1 else (None,)
         if order is None or name not in ("mode", "percentile_cont", "percentile_disc"):
             raise unsupported(f"the aggregate {name}")
-        key: Any = name
-        fn: Callable[[list[Any]], Any] = statistics.mode
+        key: object = name
+        fn: Callable[[list[object]], object] = statistics.mode
         if name != "mode":
             fraction = self._sql.constant(expr.direct[0])
             if isinstance(fraction, list) or (

@@ -568,7 +568,7 @@ def _write_namespace(t: Writer, namespace: Namespace) -> Namespace:
     return namespace
 
 
-def _put(t: Writer, key: bytes, row: list[Any]) -> None:
+def _put(t: Writer, key: bytes, row: list[object]) -> None:
     t.put(key, records.sealed(key, row))
 
 
@@ -617,7 +617,7 @@ def _with_comment(column: Column, text: str) -> Column:
     assert now.from_stored is not None
     again = now.from_stored
 
-    def label(value: Any) -> Any:
+    def label(value: object) -> Any:
         return None if value is None else again(before.to_stored(value))
 
     initial = None if column.initial is None else (label(column.initial[0]),)

@@ -115,12 +115,12 @@ def set_value(t: Writer, sequence: Sequence, value: int, called: bool = True) ->
 # -- options
 
 
-def sequence_of(namespace: str, name: str, options: Mapping[str, Any]) -> Sequence:
+def sequence_of(namespace: str, name: str, options: Mapping[str, object]) -> Sequence:
     """A checked sequence without an id. Raises InvalidArgument in PostgreSQL's words."""
     return altered(Sequence(0, namespace, name), options, fresh=True)
 
 
-def altered(sequence: Sequence, options: Mapping[str, Any], *, fresh: bool = False) -> Sequence:
+def altered(sequence: Sequence, options: Mapping[str, object], *, fresh: bool = False) -> Sequence:
     """With these options instead of its own; `fresh`: what is not given follows from what is.
     Raises InvalidArgument.
     """

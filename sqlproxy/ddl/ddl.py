@@ -400,7 +400,7 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     )
 
 
-def column_args(args: Mapping[str, Any], field: str) -> list[Column]:
+def column_args(args: Mapping[str, object], field: str) -> list[Column]:
     """Columns that are added to a table that is there. Raises InvalidArgument."""
     found, sequences = columns_in(list_in(args, field))
     if sequences:

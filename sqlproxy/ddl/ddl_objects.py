@@ -353,7 +353,7 @@ def _column(table: Table, name: str) -> Column:
 # -- names
 
 
-def rename_locks(args: Any) -> list[Lock]:
+def rename_locks(args: object) -> list[Lock]:
     namespace = name_in(args, "namespace")
     return [exclusive(f"table/{namespace}/{name_in(args, field)}") for field in ("name", "to")]
 

@@ -101,7 +101,7 @@ class Draft:
 
 
 def columns_in(
-    raw: Iterable[Any],
+    raw: Iterable[object],
 ) -> tuple[list[Column], list[tuple[str, Mapping[str, object] | str]]]:
     """Columns without ids, and the sequences that they want. Raises InvalidArgument."""
     found, sequences = [], []
@@ -165,14 +165,14 @@ def _column(at: int, fields: Mapping[str, Any], names: list[Any]) -> Column:
     )
 
 
-def _place(names: list[Any], used: Any) -> int:
+def _place(names: list[object], used: object) -> int:
     """The id of a column of a new table: its place."""
     if used not in names:
         raise InvalidArgument(f"{used!r:.60} is no column of the table")
     return names.index(used) + 1
 
 
-def with_parts(table: Table, args: Mapping[str, Any]) -> Draft:
+def with_parts(table: Table, args: Mapping[str, object]) -> Draft:
     """Indexes, checks and foreign keys from the arguments. Raises InvalidArgument, TooLarge."""
     indexes = [_index(table, one) for one in _listed(args, "indexes", INDEXES_MAX, table)]
     checks = [_check(table, one) for one in _listed(args, "checks", CHECKS_MAX, table)]
@@ -182,7 +182,7 @@ def with_parts(table: Table, args: Mapping[str, Any]) -> Draft:
     return Draft(replace(table, indexes=tuple(indexes), checks=tuple(checks)), tuple(wanted))
 
 
-def _listed(args: Mapping[str, Any], field: str, limit: int, table: Table) -> list[Any]:
+def _listed(args: Mapping[str, object], field: str, limit: int, table: Table) -> list[Any]:
     value = args.get(field) or []
     if not isinstance(value, list | tuple):
         raise InvalidArgument(f"the argument {field!r} must be a list, got {value!r:.80}")
@@ -194,7 +194,7 @@ def _listed(args: Mapping[str, Any], field: str, limit: int, table: Table) -> li
     return list(value)
 
 
-def _index(table: Table, raw: Any) -> Index:
+def _index(table: Table, raw: object) -> Index:
     fields = fields_in(raw, "an index", INDEX_FIELDS)
     where = f"index {fields.get('name') or ''} of {table.path}"
     parts = [_index_column(table, one) for one in fields.get("columns") or ()]
@@ -273,7 +273,7 @@ def check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:
             raise invalid("42P16", f'column "{column.name}" of a primary key must be NOT NULL')
 
 
-def _index_column(table: Table, raw: Any) -> IndexColumn:
+def _index_column(table: Table, raw: object) -> IndexColumn:
     if isinstance(raw, str):
         return IndexColumn(_known(table, raw).id)
     fields = fields_in(raw, "a column of an index", INDEX_COLUMN_FIELDS)
@@ -283,7 +283,7 @@ def _index_column(table: Table, raw: Any) -> IndexColumn:
     return IndexColumn(column.id, down, down if first is None else bool(first))
 
 
-def _check(table: Table, raw: Any) -> Check:
+def _check(table: Table, raw: object) -> Check:
     fields = fields_in(raw, "a check", CHECK_FIELDS)
     sql = fields.get("sql")
     if not isinstance(sql, str) or not sql:
@@ -292,7 +292,7 @@ def _check(table: Table, raw: Any) -> Check:
     return Check(name, sql, tuple(_known(table, c).id for c in fields.get("columns") or ()))
 
 
-def _foreign_key(table: Table, raw: Any) -> WantedKey:
+def _foreign_key(table: Table, raw: object) -> WantedKey:
     fields = fields_in(raw, "a foreign key", FOREIGN_KEY_FIELDS)
     columns = tuple(_known(table, name).id for name in fields.get("columns") or ())
     target = fields.get("table")
@@ -314,7 +314,7 @@ def _foreign_key(table: Table, raw: Any) -> WantedKey:
     )
 
 
-def _known(table: Table, name: Any) -> Column:
+def _known(table: Table, name: object) -> Column:
     """The column of this name, which users see."""
     for column in table.columns:
         if column.name == name and not column.hidden:
@@ -324,7 +324,7 @@ def _known(table: Table, name: Any) -> Column:
     )
 
 
-def _optional_text(fields: Mapping[str, Any], field: str, what: str) -> str | None:
+def _optional_text(fields: Mapping[str, object], field: str, what: str) -> str | None:
     value = fields.get(field)
     if value is not None and not isinstance(value, str):
         raise InvalidArgument(f"{what}: {field} must be text, got {value!r:.60}")

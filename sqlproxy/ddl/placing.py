@@ -32,7 +32,7 @@ PLACE_TABLE: Final = "kvorum.place_table"
 _FIELDS: Final = frozenset({"namespace", "name", "replicas", "tags"})
 
 
-def _checked(args: Any) -> Mapping[str, Any]:
+def _checked(args: object) -> Mapping[str, Any]:
     """Raises InvalidArgument. What replicas and tags may be says the schema."""
     if not isinstance(args, Mapping) or not all(
         isinstance(args.get(name), str) for name in ("namespace", "name")
@@ -48,7 +48,7 @@ def _checked(args: Any) -> Mapping[str, Any]:
     return args
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     checked = _checked(args)
     return [exclusive(f"table/{checked['namespace']}/{checked['name']}")]
 

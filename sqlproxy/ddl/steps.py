@@ -70,7 +70,7 @@ class CatalogTxn:
         self._txn.put(key, self._values[key])
 
 
-def name_in(args: Any, field: str) -> str:
+def name_in(args: object, field: str) -> str:
     """A name from the arguments; the catalog says which names are allowed. Raises
     InvalidArgument.
     """
@@ -80,7 +80,7 @@ def name_in(args: Any, field: str) -> str:
     return value
 
 
-def namespace_locks(args: Any) -> list[Lock]:
+def namespace_locks(args: object) -> list[Lock]:
     """The whole namespace. Raises InvalidArgument."""
     return [exclusive(f"namespace/{name_in(args, 'namespace')}")]
 
@@ -91,13 +91,13 @@ def drop_locks(args: Any) -> list[Lock]:
     return [exclusive(f"table/{namespace}/{name}") for name in names_to_drop(args)]
 
 
-def table_locks(args: Any) -> list[Lock]:
+def table_locks(args: object) -> list[Lock]:
     """One table. Raises InvalidArgument."""
     namespace = name_in(args, "namespace")
     return [exclusive(f"table/{namespace}/{name_in(args, 'name')}")]  # and the namespace shared
 
 
-def known_fields(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
+def known_fields(args: object, fields: frozenset[str]) -> Mapping[str, Any]:
     """The arguments, which have no other fields. Raises InvalidArgument."""
     if not isinstance(args, Mapping):
         raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
@@ -108,7 +108,7 @@ def known_fields(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
     return args
 
 
-def list_in(args: Mapping[str, Any], field: str) -> list[Any]:
+def list_in(args: Mapping[str, object], field: str) -> list[Any]:
     """A list from the arguments, none if it is left out. Raises InvalidArgument."""
     value = args.get(field)
     if value is None:
@@ -118,7 +118,7 @@ def list_in(args: Mapping[str, Any], field: str) -> list[Any]:
     return list(value)
 
 
-def names_in(args: Mapping[str, Any], field: str) -> list[str]:
+def names_in(args: Mapping[str, object], field: str) -> list[str]:
     """A list of names from the arguments. Raises InvalidArgument."""
     names = list_in(args, field)
     for name in names:
@@ -141,7 +141,7 @@ async def drop_along(t: CatalogTxn, drop: Plan, changed: Callable[[str, str], No
         changed(table.namespace, table.name)
 
 
-def names_to_drop(args: Mapping[str, Any]) -> list[str]:
+def names_to_drop(args: Mapping[str, object]) -> list[str]:
     """`names`, or the one `name`. Raises InvalidArgument."""
     if args.get("names") is None:
         return [name_in(args, "name")]

@@ -247,7 +247,7 @@ class ModifyNamespace:
         return done({**result, "changed": namespace != had})
 
 
-def _path(args: Any) -> tuple[str, str]:
+def _path(args: object) -> tuple[str, str]:
     return name_in(args, "namespace"), name_in(args, "name")
 
 

@@ -58,7 +58,7 @@ class Breaking(Awaitable[T], Generic[T]):
             self._use.end()
 
     def _pieces(self, inner: greenlet) -> Generator[object, object, T]:
-        switch: Callable[..., Any] = inner.switch
+        switch: Callable[..., object] = inner.switch
         given: Any = ()
         while True:
             began = perf_counter()
@@ -83,8 +83,8 @@ class Breaking(Awaitable[T], Generic[T]):
 
 def _awaited(hub: greenlet, work: Generator[object, object, R]) -> R:
     """Inside of the greenlet: what it waits for the task waits for."""
-    send: Callable[..., Any] = work.send
-    given: Any = None
+    send: Callable[..., object] = work.send
+    given: object = None
     while True:
         try:
             asked = send(given)

@@ -341,7 +341,9 @@ class _Slot:
             found[those] = numbers.view(f"i{width}") if tag in _SIGNED else numbers
         return found
 
-    def _floats(self, kind: Any, there: Bytes, nulls: Any, wanted: pa.DataType) -> pa.Array | None:
+    def _floats(
+        self, kind: object, there: Bytes, nulls: Any, wanted: pa.DataType
+    ) -> pa.Array | None:
         if not (there == _FLOAT64).all():
             return None
         if nulls is None:

@@ -648,7 +648,7 @@ _SEVERAL_DIMENSIONS: Final = {  # as SQL's clients get it
 }
 
 
-def _converted(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
+def _converted(kind: Type, stored: list[object], wanted: pa.DataType) -> pa.Array:
     """By way of values in user form. Raises InvalidArgument for what Arrow cannot hold."""
     given = _arrow_form(kind, wanted)
     try:

@@ -239,7 +239,7 @@ def _decode_column(
     name: str,
     kind: str,
     nullable: bool,
-    default: Any,
+    default: object,
     extra: dict[str, Any] | None = None,
 ) -> Column:
     column = Column(number, name, kind, nullable)

@@ -243,7 +243,7 @@ def _change(session: State, prepared: Prepared, values: Values) -> Portal:
     )
 
 
-def _command(session: State, bound: Any, run: Callable[[State, Any], Awaitable[str]]) -> Portal:
+def _command(session: State, bound: object, run: Callable[[State, Any], Awaitable[str]]) -> Portal:
     tag = ""
 
     async def start() -> None:
@@ -357,7 +357,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _inner(prepared: Prepared, bound: Any, session: State) -> Prepared:
+def _inner(prepared: Prepared, bound: object, session: State) -> Prepared:
     """A statement inside another one."""
     system = None
     fields = getattr(bound, "fields", None)

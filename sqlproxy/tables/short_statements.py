@@ -135,7 +135,7 @@ class ShortChange:
 Short = ShortSelect | ShortInsert | ShortChange
 
 
-def short_of(plan: Any, tables: Tables) -> Short | None:
+def short_of(plan: object, tables: Tables) -> Short | None:
     """The short way of a plan, if it has one. Raises SqlError."""
     match plan:
         case SelectPlan() if plan.point and not plan.select.locking and not plan.select.as_of:

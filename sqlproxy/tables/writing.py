@@ -375,7 +375,7 @@ class InsertPlan:
         return self.columns(writer, env, given, count)
 
     async def _write_many(
-        self, work: Work, writer: TableWriter, columns: Sequence[Sequence[Any]]
+        self, work: Work, writer: TableWriter, columns: Sequence[Sequence[object]]
     ) -> None:
         """What `run` does row by row."""
         parts = writer.encoded(columns)

@@ -110,7 +110,7 @@ def number(value: Decimal) -> str:
     return format(value if value else abs(value), "f")
 
 
-def _write(value: Any, put: Any) -> None:
+def _write(value: object, put: Any) -> None:
     match value:
         case None:
             put("null")

@@ -152,7 +152,7 @@ class Sending:
         """`failed`: its first attempt."""
         await self._wait(effect.attempt, self.work)
         request, ops = self._request, self.core.ops
-        options: Mapping[str, Any] = request.terms.options
+        options: Mapping[str, object] = request.terms.options
         if request.serializable:
             ops, reads = split(ops, request.also_read)
             options = {**options, **reads}
@@ -222,7 +222,7 @@ class Sending:
         return msg.Timestamp(ts)
 
     async def _call(
-        self, method: int, key: bytes, *args: Any, budget_ms: int, rows: int = 1
+        self, method: int, key: bytes, *args: object, budget_ms: int, rows: int = 1
     ) -> Any:
         """`Kv.call`, recorded."""
         work = self._kv.call(method, key, *args, budget_ms=budget_ms)
@@ -327,7 +327,11 @@ def part_options(request: Request, core: CommitCore, part: Indexes) -> Mapping[s
 
 
 def prewrite_args(
-    start_ts: int, anchor: bytes, ttl_ms: int, rows: tuple[Any, Any], options: Mapping[str, Any]
+    start_ts: int,
+    anchor: bytes,
+    ttl_ms: int,
+    rows: tuple[object, object],
+    options: Mapping[str, object],
 ) -> tuple[Any, ...]:
     """The arguments of every PREWRITE (`rows`: ops and flags) and PREWRITE_ROWS (keys, values)."""
     if options:
@@ -336,7 +340,7 @@ def prewrite_args(
 
 
 def write_args(
-    request: Request, ops: Sequence[Op] | Sequence[bytes], options: Mapping[str, Any]
+    request: Request, ops: Sequence[Op] | Sequence[bytes], options: Mapping[str, object]
 ) -> tuple[Any, ...]:
     """The arguments of a WRITE (or, after their keys, the values of a WRITE_ROWS)."""
     if options:

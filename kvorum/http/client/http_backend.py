@@ -101,7 +101,7 @@ class HttpBackend:
         return Page(rows_of(answer), answer.get("cursor"), int(answer["at"]))
 
     async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
-        body: dict[str, Any] = {"keys": [k._asdict() for k in keys]}
+        body: dict[str, object] = {"keys": [k._asdict() for k in keys]}
         if at:
             body["at"] = str(at)
         answer = await self._call("POST", "/v1/multi-get", body, twice="none")
@@ -127,7 +127,7 @@ class HttpBackend:
     async def begin(
         self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL, recorded: bool = False
     ) -> HttpSession:
-        body: dict[str, Any] = {"ttl_ms": ttl_ms, "isolation": isolation}
+        body: dict[str, object] = {"ttl_ms": ttl_ms, "isolation": isolation}
         if terms.owner:
             body["owner"] = terms.owner
         if terms.priority:
@@ -151,7 +151,7 @@ class HttpBackend:
         return int(answer["first"])
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
-        body: dict[str, Any] = {"owner": owner, "ttl_ms": ttl_ms}
+        body: dict[str, object] = {"owner": owner, "ttl_ms": ttl_ms}
         if at:
             body["at"] = str(at)
         # One whose answer was lost expires: taking another is harmless.
@@ -187,7 +187,7 @@ class HttpBackend:
         await self._call("POST", "/v1/namespaces", {**(change or {}), "name": name})
 
     async def alter_namespace(
-        self, name: str, what: str, change: dict[str, Any] | None = None
+        self, name: str, what: str, change: dict[str, object] | None = None
     ) -> NamespaceInfo:
         answer = await self._altered(f"/v1/namespaces/{_q(name)}", what, change)
         return NamespaceInfo.of(answer)
@@ -200,7 +200,7 @@ class HttpBackend:
         return [_table(t) for t in answer["items"]]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        body: dict[str, Any] = {"name": name}
+        body: dict[str, object] = {"name": name}
         for field in ("replicas", "partition_bytes"):
             if (value := getattr(spec, field)) is not None:
                 body[field] = value
@@ -210,7 +210,7 @@ class HttpBackend:
         return _table(await self._call("POST", f"/v1/namespaces/{_q(ns)}/tables", body))
 
     async def alter_table(
-        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+        self, ns: str, name: str, what: str, change: dict[str, object] | None = None
     ) -> TableInfo:
         target = f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}"
         return _table(await self._altered(target, what, change))

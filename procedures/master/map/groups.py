@@ -64,7 +64,7 @@ class Groups:
         partition: PartitionId,
         candidates: Iterable[NodeId],
         method: int,
-        *args: Any,
+        *args: object,
         budget_ms: int = MEMBERSHIP_CALL_MS,
     ) -> list[Any]:
         """What the leader answers to a node method that may be repeated. Raises what it raises

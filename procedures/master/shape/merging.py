@@ -51,7 +51,7 @@ MERGE_NAME: Final = "kvorum.merge_partitions"
 _TABLE_BYTES: Final = 4
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     return [exclusive(f"partition/{id_of(args, side)}") for side in ("left", "right")]
 
 
@@ -165,7 +165,9 @@ class MergePartitions:
 
     # ------------------------------------------------------------------ inside
 
-    async def _order(self, ctx: StepContext, at: PartitionId, method: int, *args: Any) -> list[Any]:
+    async def _order(
+        self, ctx: StepContext, at: PartitionId, method: int, *args: object
+    ) -> list[Any]:
         return await self._groups.order(
             at, ctx.state["voters"], method, *args, budget_ms=RESHAPE_CALL_MS
         )

@@ -58,7 +58,7 @@ _BORN: Final = BORN[0]
 NOT_FOUND: Final = "PARTITION_NOT_FOUND"
 
 
-def id_of(args: Any, name: str) -> PartitionId:
+def id_of(args: object, name: str) -> PartitionId:
     """A partition's id in the arguments. Raises InvalidArgument."""
     found = args.get(name) if isinstance(args, Mapping) else None
     if type(found) is not int or found < 1:
@@ -76,7 +76,7 @@ async def row_of(ctx: StepContext, partition: PartitionId) -> Placed:
     raise NotFound(f"there is no partition {partition}", code=NOT_FOUND)
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     return [exclusive(f"partition/{id_of(args, 'partition')}")]
 
 
@@ -155,7 +155,7 @@ class SplitPartition:
             return go_on("settle")
         return again(delay_ms=min(SPLIT_FOLLOW_LOOK_MS * ctx.round, MEMBERSHIP_PAUSE_MS))
 
-    async def _there(self, row: list[Any], *, sure: bool) -> bool:
+    async def _there(self, row: list[object], *, sure: bool) -> bool:
         """Whether enough nodes have the new partition; `sure`: of those with data alone."""
         new = PartitionDescriptor.from_wire(row)
         data = new.data_voters

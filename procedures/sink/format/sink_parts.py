@@ -112,7 +112,7 @@ def marker_of(args: Any) -> bytes:
     return marker_key(args["app"], 0 if args.get("job") else args["table"])
 
 
-def checked_part(given: Any) -> dict[str, Any]:
+def checked_part(given: object) -> dict[str, Any]:
     """One part from the wire, with no other fields than it needs. Raises InvalidArgument."""
     if not isinstance(given, dict):
         raise InvalidArgument(f"a part must be a map, got {type(given).__name__}")
@@ -142,7 +142,7 @@ def checked_part(given: Any) -> dict[str, Any]:
     return part
 
 
-def checked_request(request: Any) -> dict[str, Any]:
+def checked_request(request: object) -> dict[str, Any]:
     """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods.
     Raises InvalidArgument, TooLarge.
     """
@@ -168,7 +168,7 @@ def checked_request(request: Any) -> dict[str, Any]:
     return args | {name: True for name in ("reset", "early") if request.get(name)}
 
 
-def _checked_manifest(manifest: Any) -> list[list[Any]]:
+def _checked_manifest(manifest: object) -> list[list[Any]]:
     if not isinstance(manifest, list) or len(manifest) > limits.SINK_TASKS_MAX:
         raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
     for entry in manifest:
@@ -186,7 +186,7 @@ def _checked_manifest(manifest: Any) -> list[list[Any]]:
     return manifest
 
 
-def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
+def _checked_inline(inline: object, manifest: list[list[object]]) -> dict[str, bytes]:
     """Whole tasks, as the manifest has them. Raises InvalidArgument, TooLarge."""
     named = {entry[1]: entry for entry in manifest}
     if not isinstance(inline, dict) or not all(
@@ -211,7 +211,7 @@ def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
     return inline
 
 
-def _checked_shape(shape: Any) -> list[list[Any]]:
+def _checked_shape(shape: object) -> list[list[Any]]:
     """With columns that come or go as well. Raises InvalidArgument."""
     if not isinstance(shape, list) or len(shape) > 2 * limits.COLUMNS_MAX:
         raise InvalidArgument(f"shape must be a list of at most {2 * limits.COLUMNS_MAX} columns")
@@ -223,13 +223,13 @@ def _checked_shape(shape: Any) -> list[list[Any]]:
     return shape
 
 
-def _checked_given(given: Any) -> list[int]:
+def _checked_given(given: object) -> list[int]:
     if not isinstance(given, list) or len(given) > limits.COLUMNS_MAX:
         raise InvalidArgument(f"given must be a list of at most {limits.COLUMNS_MAX} columns")
     return [checked_int(one, "the id of a column", 1, 2**31 - 1) for one in given]
 
 
-def _checked_replace(replace: Any) -> list[Any]:
+def _checked_replace(replace: object) -> list[Any]:
     if (
         not isinstance(replace, list)
         or len(replace) != _REPLACE_FIELDS

@@ -124,7 +124,7 @@ class Sealed:
     """Rows that it laid so."""
 
     def pack(self) -> bytes:
-        row: list[Any] = [FORMAT, self.part, self.chunks, self.rows, self.crc]
+        row: list[object] = [FORMAT, self.part, self.chunks, self.rows, self.crc]
         if self.txns:
             row += [self.txns, self.placed]
         packed: bytes = msgpack.packb(row)
@@ -152,7 +152,7 @@ class Marker:
     digests: tuple[tuple[int, Digest], ...] = ()
 
     def pack(self) -> bytes:
-        row: list[Any] = [FORMAT, self.version, self.query]
+        row: list[object] = [FORMAT, self.version, self.query]
         if self.retired or self.digests:
             row.append(list(self.retired))
         if self.digests:
@@ -266,7 +266,7 @@ def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     return pack_pieces(pieces_of(keys, values))
 
 
-def pack_pieces(pieces: list[list[Any]]) -> bytes:
+def pack_pieces(pieces: list[list[object]]) -> bytes:
     """The chunk of these pieces, which rise."""
     packed: bytes = _pack([_PACKED, pieces])
     return packed
@@ -275,7 +275,7 @@ def pack_pieces(pieces: list[list[Any]]) -> bytes:
 def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[Any]]:
     """The pieces of a chunk of these rows. Raises TooLarge for a key or a value."""
     check_fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
-    pieces: list[list[Any]] = []
+    pieces: list[list[object]] = []
     parts = -(-len(keys) // limits.PREWRITE_KEYS_MAX)
     step = -(-len(keys) // max(1, parts))
     for low in range(0, len(keys), max(1, step)):
@@ -283,7 +283,7 @@ def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[Any]]:
     return pieces
 
 
-def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes | None]) -> None:
+def _add_pieces(pieces: list[list[object]], keys: list[bytes], values: list[bytes | None]) -> None:
     packed_keys: bytes = _pack(keys)
     packed_values: bytes = _pack(values)
     if len(packed_values) > limits.VALUE_BYTES_MAX:
@@ -444,7 +444,7 @@ def _pieces(chunk: bytes, what: str) -> list[list[Any]]:
         raise InvalidArgument(f"{what}: not a chunk of packed pieces: {e}") from e
     if not good or any(not 0 < piece[1] <= len(chunk) for piece in pieces):
         raise InvalidArgument(f"{what}: a piece is [first, rows, last, keys, values]")
-    found: list[list[Any]] = pieces
+    found: list[list[object]] = pieces
     return found
 
 
@@ -484,7 +484,7 @@ def add_crc(crc: int, seq: int, chunk: bytes) -> int:
     return (crc + (seq + 1) * crc32(chunk)) & 0xFFFFFFFF
 
 
-def checked_text(value: Any, what: str, chars_max: int = limits.NONCE_CHARS_MAX) -> str:
+def checked_text(value: object, what: str, chars_max: int = limits.NONCE_CHARS_MAX) -> str:
     """A non-empty name from the wire. Raises InvalidArgument."""
     if not isinstance(value, str) or not 0 < len(value) <= chars_max:
         raise InvalidArgument(
@@ -493,7 +493,7 @@ def checked_text(value: Any, what: str, chars_max: int = limits.NONCE_CHARS_MAX)
     return value
 
 
-def checked_int(value: Any, what: str, low: int, high: int) -> int:
+def checked_int(value: object, what: str, low: int, high: int) -> int:
     """An integer in `[low, high]` from the wire. Raises InvalidArgument."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidArgument(f"{what} must be between {low} and {high}, got {value!r:.40}")

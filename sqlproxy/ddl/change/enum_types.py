@@ -76,7 +76,7 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(AddLabel, make=lambda: AddLabel(services))
 
 
-def _rename_locks(args: Any) -> list[Lock]:
+def _rename_locks(args: object) -> list[Lock]:
     """The old name and the new one; for a label the type's."""
     own = isinstance(args, Mapping) and "label" in args
     return table_locks(args) if own else rename_locks(args)

@@ -86,7 +86,7 @@ def _shape(kinds: tuple[Kind, ...]) -> Any:
         if kind != "con":
             lines.append(f"        if {name} is None: return None")
     lines += [f"        return function({', '.join(names)})", "    return call"]
-    scope: dict[str, Any] = {}
+    scope: dict[str, object] = {}
     exec("\n".join(lines), scope)
     return scope["make"]
 
@@ -138,7 +138,7 @@ def any_of(fns: Sequence[Fn]) -> Fn:
     return call
 
 
-def once_for_all(find: Callable[[Env], Any]) -> Callable[[Env], Any]:
+def once_for_all(find: Callable[[Env], object]) -> Callable[[Env], Any]:
     """What `find` answers, asked once in each run of a statement."""
     mine = object()
 
@@ -153,7 +153,7 @@ def once_for_all(find: Callable[[Env], Any]) -> Callable[[Env], Any]:
     return found
 
 
-def flattened(values: list[Any]) -> list[Any]:
+def flattened(values: list[object]) -> list[Any]:
     if not any(isinstance(v, list) for v in values):
         return values
     return [
@@ -161,7 +161,7 @@ def flattened(values: list[Any]) -> list[Any]:
     ]
 
 
-def nested_array(values: list[Any]) -> list[Any]:
+def nested_array(values: list[object]) -> list[Any]:
     """Of ARRAY[[…], …]: all parts must have the same dimensions. Raises 2202E."""
     parts = [v for v in values if v]
     if len(parts) not in (0, len(values)):

@@ -46,7 +46,7 @@ def gathered(expr: Logic, fold: Callable[[Expr], Expr]) -> Expr:
     if expr.op == "not" or len(expr.args) < GATHERED_MIN:
         return expr
     operator, inner = ("=", "and") if expr.op == "or" else ("<>", "or")
-    sets: dict[Any, list[_Row]] = {}
+    sets: dict[object, list[_Row]] = {}
     placed: list[Any] = []  # an argument as it is, or the key of the set that it belongs to
     for arg in expr.args:
         row = _row(arg, operator, inner, fold)

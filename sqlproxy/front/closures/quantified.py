@@ -25,7 +25,7 @@ def no_answer(value: object) -> None:
     return
 
 
-def answering(operator: str, every: bool, key: Key | None, elements: Sequence[Any]) -> Answer:
+def answering(operator: str, every: bool, key: Key | None, elements: Sequence[object]) -> Answer:
     """What answers for each value. `elements`: of the array, in one dimension; `key`: what
     compares, and hashes, as the values (`comparing.common_key`; None: the values themselves).
     """
@@ -47,7 +47,7 @@ def answering(operator: str, every: bool, key: Key | None, elements: Sequence[An
 
 
 def among(
-    keys: Sequence[Key | None], rows: Sequence[Sequence[Any]], negated: bool
+    keys: Sequence[Key | None], rows: Sequence[Sequence[object]], negated: bool
 ) -> Callable[[Sequence[Any]], bool | None]:
     """What answers for each row whether it is one of `rows` (`negated`: none of them): false where
     every one of them has a part that differs, else unknown where NULL is among the parts. `keys`:
@@ -55,20 +55,20 @@ def among(
     """
     places = range(len(keys))
 
-    def keyed(row: Sequence[Any]) -> tuple[Any, ...]:
+    def keyed(row: Sequence[object]) -> tuple[Any, ...]:
         return tuple(
             value if value is None or key is None else key(value)
             for key, value in zip(keys, row, strict=True)
         )
 
-    known: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}  # by the places that are NULL
+    known: dict[tuple[int, ...], set[tuple[object, ...]]] = {}  # by the places that are NULL
     for one in map(keyed, rows):
         known.setdefault(_nulls(one), set()).add(one)
     whole = known.get((), set())
     partial = len(known) > 1 or not whole
-    looked: dict[tuple[int, ...], list[tuple[list[int], set[tuple[Any, ...]]]]] = {}
+    looked: dict[tuple[int, ...], list[tuple[list[int], set[tuple[object, ...]]]]] = {}
 
-    def unknown(row: Sequence[Any], nulls: tuple[int, ...]) -> bool:
+    def unknown(row: Sequence[object], nulls: tuple[int, ...]) -> bool:
         """Whether one of them is equal as far as there is something to compare."""
         if nulls not in looked:  # threads that meet here find the same
             found = []
@@ -88,11 +88,11 @@ def among(
     return answer
 
 
-def _nulls(row: Sequence[Any]) -> tuple[int, ...]:
+def _nulls(row: Sequence[object]) -> tuple[int, ...]:
     return tuple([at for at, one in enumerate(row) if one is None]) if None in row else ()
 
 
-def _deciding(keys: Sequence[Any], others: bool) -> Callable[[Any], bool]:
+def _deciding(keys: Sequence[object], others: bool) -> Callable[[Any], bool]:
     """Whether an element equals the value; `others`: whether one does not."""
     known = frozenset(keys)
     if not others:

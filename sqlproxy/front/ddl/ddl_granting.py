@@ -243,7 +243,7 @@ def reassign(body: Node) -> ReassignOwned:
 
 def role_options(nodes: Sequence[Node]) -> RoleOptions:
     """Raises SqlError (0A000): nothing is accepted that would not be kept."""
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     more: dict[str, Any] = {}
     parts = [node["DefElem"] for node in nodes]
     superuser = any(p["defname"] == "superuser" and option_value(p) for p in parts)

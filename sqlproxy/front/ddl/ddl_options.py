@@ -70,7 +70,7 @@ def option_value(body: Node) -> Any:
 
 
 def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for node in nodes:
         body = node["DefElem"]
         name = body["defname"]
@@ -101,7 +101,7 @@ def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
 
 def table_options(nodes: Sequence[Node]) -> dict[str, Any]:
     """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …). Raises 22023 for others."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for node in nodes:
         body = node["DefElem"]
         name = body["defname"].lower()

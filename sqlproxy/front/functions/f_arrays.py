@@ -253,7 +253,7 @@ def _bucket(site: Site) -> Callable[..., object]:
 
     key = comparing.key_of(site.types[0])
 
-    def found(value: object, bounds: list[Any]) -> int:
+    def found(value: object, bounds: list[object]) -> int:
         if None in bounds:
             raise SqlError("22004", "thresholds array must not contain NULLs")
         if any(isinstance(one, list) for one in bounds):

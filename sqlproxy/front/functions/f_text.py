@@ -305,7 +305,7 @@ def _concat_ws(site: Site) -> Callable[..., Any]:
     if site.variadic:
         spread = writer_of_elements(site.types[-1], site.style)
 
-        def of_array(separator: str | None, values: list[Any] | None) -> str | None:
+        def of_array(separator: str | None, values: list[object] | None) -> str | None:
             if separator is None or values is None:
                 return None
             return separator.join(v for v in spread(values) if v is not None)

@@ -518,7 +518,7 @@ def _east(value: datetime, step: Interval, sign: int) -> datetime:
     return add(value, Interval(us=seconds * 1_000_000), sign)
 
 
-def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
+def _overlaps(a: object, b: Any, c: Any, d: Any) -> bool | None:
     """(a, b) OVERLAPS (c, d): half-open periods; a NULL end leaves open what it decides."""
     if a is None or (b is not None and b < a):
         a, b = b, a

@@ -424,7 +424,7 @@ _DIGITS: Final = by_word(
 
 def _read(text: str, pattern: str) -> dict[str, Any]:
     _readable(pattern)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     at = place = 0
     tokens = list(_TOKEN.finditer(pattern))
     for k, token in enumerate(tokens):
@@ -471,7 +471,7 @@ def _skip(text: str, at: int, gap: int) -> int:
 _NAME_CHARS_MAX: Final = 16  # of a month, a day and their like
 
 
-def _read_word(text: str, at: int, name: str, found: dict[str, Any]) -> int:
+def _read_word(text: str, at: int, name: str, found: dict[str, object]) -> int:
     while at < len(text) and text[at] == " ":
         at += 1
     low = text[at : at + _NAME_CHARS_MAX].lower()

@@ -100,7 +100,7 @@ def _outer(node: object, depth: int) -> Iterator[Column]:
             return
 
 
-def answering(query: SubQuery, values: Sequence[Any]) -> Select:
+def answering(query: SubQuery, values: Sequence[object]) -> Select:
     """The query that answers a subquery for what `postponed` says that it names: the query of one
     value and of EXISTS itself, with no more rows than decide it; of others one of one row.
     """

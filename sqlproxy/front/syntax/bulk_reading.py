@@ -97,7 +97,7 @@ def read(text: str) -> tuple[str, Rows] | None:
     return f"{text[: first.end()]} {text[end:]}", Rows(count, columns)
 
 
-def _add(columns: list[list[Any]], rows: Sequence[Any]) -> None:
+def _add(columns: list[list[object]], rows: Sequence[Any]) -> None:
     """Rows behind those that are there; of one column they are its values."""
     if len(columns) == 1:
         columns[0] += rows
@@ -114,7 +114,7 @@ def _decoded(text: str, at: int, width: int) -> Rows | None:
     if '"' in body or "\\" in body or "[" in body or "]" in body:
         return None
     body = body.replace("'", '"').replace("(", "[").replace(")", "]")
-    columns: list[list[Any]] = [[] for _ in range(width)]
+    columns: list[list[object]] = [[] for _ in range(width)]
     try:
         for piece in pieces(body, "],"):
             found = _ROWS.decode(f"[{piece}]")

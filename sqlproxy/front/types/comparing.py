@@ -140,7 +140,7 @@ def array_key(value: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
     flat: list[Any] = []
     dimensions: list[int] = []
 
-    def walk(part: list[Any], depth: int) -> None:
+    def walk(part: list[object], depth: int) -> None:
         if len(dimensions) == depth:
             dimensions.append(len(part))
         for one in paused(part):

@@ -177,7 +177,7 @@ async def _default_as(session: State, column: Column, kind: str) -> Any:
     return resolve(kind).to_stored(folded.value)
 
 
-async def _alter(session: State, table: str, kind: str, **more: Any) -> Any:
+async def _alter(session: State, table: str, kind: str, **more: object) -> Any:
     return await run(session, "AlterTable", {"name": table, "action": {"kind": kind, **more}})
 
 

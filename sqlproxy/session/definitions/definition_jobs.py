@@ -66,7 +66,7 @@ async def _commit_changes(session: State) -> None:
 
 
 async def make(
-    session: State, procedure: str, name: str | None, args: Mapping[str, Any], *, lenient: bool
+    session: State, procedure: str, name: str | None, args: Mapping[str, object], *, lenient: bool
 ) -> bool:
     """Run what makes a relation; False: it is there already, which IF NOT EXISTS (`lenient`) lets
     pass. Raises SqlError, KvorumError.

@@ -126,7 +126,7 @@ class Numbered:
             oid=query.oid, typmod=query.typmod, number=self.lates, args=args, once=Once(work)
         )
 
-    async def without_inner(self, node: Any, most: int | None = None) -> Any:
+    async def without_inner(self, node: object, most: int | None = None) -> Any:
         """A bound statement with rows instead of the queries inside that take numbers. `most`: it
         looks at so many rows of each.
         """

@@ -135,7 +135,7 @@ class Numbers:
         self.set(name, value, called)
         return True
 
-    def once(self, once: Once, given: Sequence[Any]) -> Any:
+    def once(self, once: Once, given: Sequence[object]) -> Any:
         """Raises Wanting."""
         key = repr(given)
         if key not in once.known:
@@ -164,7 +164,7 @@ class Numbers:
             block.values.clear()
         self._note(name, (value, called))
 
-    def _note(self, asked: Any, answer: Any) -> None:
+    def _note(self, asked: object, answer: object) -> None:
         if self._log is not None:
             self._log.append((asked, answer))
             self._place = len(self._log)

@@ -46,7 +46,7 @@ class Statements(dict[str, Statement]):
         self[name] = statement
         self._made[name] = _Made(self._now_us(), text)
 
-    def pop(self, name: str, *default: Any) -> Any:
+    def pop(self, name: str, *default: object) -> Any:
         self._made.pop(name, None)
         self._release(name)
         return super().pop(name, *default)
