@@ -78,6 +78,7 @@ from kv.base.rpc import (
     read_hello,
     requests_of,
 )
+from kv.base.shared_bytes import Who
 from kv.base.tenants import Tenants
 from kv.base.tls import NODE_NAME, TLS_REQUIRED, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
@@ -384,8 +385,13 @@ class ServerConnection(asyncio.Protocol):
 
     def _hold(self, size: int) -> None:
         if size != self._held:
-            self._server.held.change(self._held, size)
+            self._server.held.change(self._held, size, self._who)
             self._held = size
+
+    @property
+    def _who(self) -> Who:
+        """Whose bytes these are; None: a node's, or of whoever is nobody's."""
+        return None if self.account is self._server.nobody else self.account
 
     def is_late(self, now: float) -> bool:
         """Whether the frame that has begun does not come on. While nothing is read it cannot."""
@@ -398,7 +404,7 @@ class ServerConnection(asyncio.Protocol):
         """The node counts what this peer does not read."""
         unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if unread > CLIENT_SMALL_BYTES and self._open:
-            self._server.held.stalled(self, unread)
+            self._server.held.stalled(self, unread, self._who)
 
     # -- timestamps, between slices of other work (timestamp_connections.py)
 

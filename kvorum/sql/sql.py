@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -126,7 +127,7 @@ class Front:
             last=self._last,
             ground=ground,
         )
-        share = Share(memory_bytes)
+        share = Share(memory_bytes, threading.Lock())
         audit = None if log is None else SqlAudit(log, rng.token)
         self._analytic = DuckAnalytic(home, share)
         self._numbers = SequencePool(txn.run, timers)

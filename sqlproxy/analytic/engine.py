@@ -1,5 +1,5 @@
-"""The DuckDB of a process: one database in memory, a cursor per query, threads that wait for it,
-which tenants share.
+"""The DuckDB of a process: databases in memory, a cursor per query, threads that wait for it; all
+that tenants share.
 
 DuckDB reads nothing but what is registered: no files, no extensions, no variables of Python.
 """
@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 import duckdb
@@ -25,8 +23,8 @@ from kv.base.limits import (
     SQL_ANALYTIC_BYTES_MAX,
     SQL_ANALYTIC_FETCH_ROWS,
     SQL_ANALYTIC_QUERIES_MAX,
-    SQL_ANALYTIC_THREADS,
 )
+from sqlproxy.analytic.databases import Database, Databases
 from sqlproxy.analytic.forms import weight
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
@@ -38,12 +36,6 @@ T = TypeVar("T")
 _MADE_ROWS: Final = 256  # of a batch of values that functions may have made large
 _ROWS_MIN: Final = 8
 _AGAIN_S: Final = 0.05
-_SETTINGS: Final = (
-    "SET preserve_insertion_order = true",
-    "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
-    "SET enable_progress_bar = false",
-    "SET enable_external_access = false",
-)
 
 
 def _weight(batch: pa.RecordBatch) -> int:
@@ -78,10 +70,9 @@ class Engine:
         self._home = home
         self._share = share or memory.Share()
         self.bytes_max = min(SQL_ANALYTIC_BYTES_MAX, self._share.limit // 2)
-        self._root: duckdb.DuckDBPyConnection | None = None
+        self.databases = Databases(self.bytes_max, lambda: self.directory, monotonic)
         self._threads: FairThreads | None = None
         self._directory: Path | None = None
-        self._opening = threading.Lock()
 
     @property
     def directory(self) -> Path:
@@ -94,26 +85,6 @@ class Engine:
                 self._home.mkdir(mode=0o700, parents=True)
                 self._directory = self._home
         return self._directory
-
-    def _open(self) -> None:
-        """In a thread: the first queries may come together, and none may run before it is set."""
-        with self._opening:
-            if self._root is not None:
-                return
-            root = duckdb.connect(
-                ":memory:",
-                config={
-                    "threads": SQL_ANALYTIC_THREADS,
-                    "memory_limit": f"{self.bytes_max // (1 << 20)}MiB",
-                    "temp_directory": str(self.directory / "duckdb"),
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                    "python_enable_replacements": False,
-                },
-            )
-            for text in _SETTINGS:
-                root.execute(text)
-            self._root = root
 
     def submit(self, call: Callable[..., T], *args: object) -> Future[T]:
         """Away from the loop."""
@@ -136,10 +107,7 @@ class Engine:
 
     async def run(self, text: str, tables: dict[str, pa.Table], functions: Functions) -> Running:
         """Start a query. Raises SqlError."""
-        if self._root is None:
-            await self.in_thread(self._open)
-        assert self._root is not None
-        running = Running(self, self._root.cursor(), functions)
+        running = Running(self, functions)
         try:
             await running.start(text, tables)
         except BaseException:
@@ -155,17 +123,12 @@ class Engine:
 
     def flush(self) -> None:
         """Give free pages back, in a thread: DuckDB does when its limit is set."""
-        root = self._root
-        if root is not None:
-            with suppress(duckdb.Error), root.cursor() as cursor:  # it may be closed meanwhile
-                cursor.execute(f"SET memory_limit = '{self.bytes_max >> 20}MiB'").fetchall()
+        self.databases.flush()
 
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()
-        if self._root is not None:
-            self._root.close()
-            self._root = None
+        self.databases.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -174,10 +137,10 @@ class Engine:
 class Running:
     """One query under way: batches, until `close`."""
 
-    def __init__(
-        self, engine: Engine, cursor: duckdb.DuckDBPyConnection, functions: Functions
-    ) -> None:
-        self._engine, self._cursor, self._functions = engine, cursor, functions
+    def __init__(self, engine: Engine, functions: Functions) -> None:
+        self._engine, self._functions = engine, functions
+        self._database: Database | None = None
+        self._cursor: duckdb.DuckDBPyConnection | None = None
         self._reader: pa.RecordBatchReader | None = None
         self._left: pa.RecordBatch | None = None  # what is not converted yet
         self._budget = memory.now()
@@ -187,11 +150,13 @@ class Running:
         await self._call(self._start, text, tables)
 
     def _start(self, text: str, tables: dict[str, pa.Table]) -> None:
+        self._database = self._engine.databases.enter(self._budget.who)
+        self._cursor = cursor = self._database.root.cursor()
         for name, table in tables.items():
-            self._cursor.register(name, table)
+            cursor.register(name, table)
         weigher = self._functions.weigher
         for one in (*self._functions.made.values(), *((weigher,) if weigher else ())):
-            self._cursor.create_function(
+            cursor.create_function(
                 one.name,
                 one.call,
                 list(one.parameters),
@@ -201,7 +166,7 @@ class Running:
                 side_effects=one.volatile,
             )
             self._made.append(one.name)
-        relation: Any = self._cursor.sql(text)
+        relation: Any = cursor.sql(text)
         wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
         self._engine.used(sum(table.nbytes for table in tables.values()))
         rows = _MADE_ROWS if self._functions.made else SQL_ANALYTIC_FETCH_ROWS
@@ -252,7 +217,7 @@ class Running:
             self._functions.ended = True
             self._engine.used(self._engine.bytes_max)
             while not future.done():  # DuckDB forgets an interrupt that comes before the query
-                self._cursor.interrupt()
+                self._interrupt()
                 await asyncio.wait([future], timeout=_AGAIN_S)
             if not future.cancelled():
                 future.exception()  # it was interrupted: nobody else asks
@@ -270,11 +235,12 @@ class Running:
         """What went wrong, as PostgreSQL says it."""
         if self._functions.failed is not None:
             return self._functions.failed.bare()  # raised, it would have us, who have it
-        return as_sql_error(
-            error,
-            memory=f"the query needs more than {self._engine.bytes_max >> 20} MiB",
-            hint="Read fewer rows or columns, or aggregate in parts.",
-        )
+        most = self._engine.bytes_max if self._database is None else self._database.limit
+        memory = f"the query needs more than {most >> 20} MiB"
+        if most < self._engine.bytes_max:
+            memory += ", its part while others have queries"
+        hint = "Read fewer rows or columns, or aggregate in parts."
+        return as_sql_error(error, memory=memory, hint=hint)
 
     async def close(self) -> None:
         """End it; fine twice."""
@@ -284,11 +250,22 @@ class Running:
                 self._reader.close()
                 self._reader = None
             self._left = None
-            for name in self._made:
-                self._cursor.remove_function(name)
-            self._made = []
-            self._cursor.close()
+            database, self._database = self._database, None
+            if database is None:
+                return
+            try:
+                if self._cursor is not None:
+                    for name in self._made:
+                        self._cursor.remove_function(name)
+                    self._cursor.close()
+            finally:
+                self._made = []
+                self._engine.databases.leave(database)
 
         self._functions.ended = True
-        self._cursor.interrupt()
+        self._interrupt()
         await self._engine.in_thread(end)
+
+    def _interrupt(self) -> None:
+        if self._cursor is not None:
+            self._cursor.interrupt()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from kv.base.limits import SQL_PIECE_BYTES
 from sqlproxy.analytic.forms import array_of, users, weight
-from sqlproxy.loop.fair_threads import OneByOne, tenant
+from sqlproxy.loop.fair_threads import OneByOne
 from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
 from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError
@@ -135,7 +135,7 @@ class Functions:
         parameters: tuple[Shape, ...],
         result: Shape,
     ) -> Callable[..., pa.Array]:
-        who = tenant(self._budget)
+        who = self._budget.who
 
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()

@@ -9,18 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
-from kv.base.accounts import Account
+from kv.base.shared_bytes import Who
 from sqlproxy.values import memory
 
 T = TypeVar("T")
-Who = Account | None
 _OF_FREE: Final = 2
 SLICE_S: Final = 0.002
-
-
-def tenant(budget: memory.Budget) -> Who:
-    """Whose it is; None: nobody's, as what the process does itself."""
-    return None if budget.use is None else budget.use.accounts[0]
 
 
 class _Job(NamedTuple):
@@ -47,7 +41,7 @@ class FairThreads:
     def submit(self, call: Callable[..., T], *args: object) -> Future[T]:
         """It is called in one of the threads."""
         future: Future[T] = Future()
-        who = tenant(memory.now())
+        who = memory.now().who
 
         def run() -> None:
             nonlocal call, args, future

@@ -1,6 +1,6 @@
 """Bytes that statements hold, and who may hold more. Pure.
 
-    Share     of a process: what all its sessions hold together
+    Share     of a process: what all its sessions hold together, shared by tenants
     Budget    of a session: its statement, its portals and cursors, what it has prepared
     Held      what one holder has taken of a budget; given back at its end
 
@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from sys import getsizeof
 from typing import Any, Final
 
-from kv.base.accounts import Use
+from kv.base.accounts import Account, Use
 from kv.base.limits import (
     SQL_FOLDED_BYTES_MAX,
     SQL_MEMORY_BYTES_DEFAULT,
@@ -30,6 +30,7 @@ from kv.base.limits import (
     SQL_VALUE_BYTES_MAX,
     TXN_SPILL_BYTES,
 )
+from kv.base.shared_bytes import NO_LOCK, SharedBytes
 from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
@@ -41,41 +42,49 @@ _PIECE: Final = 1 << 12  # values that are looked at between two breaks
 _DEEP: Final = frozenset((list, tuple, dict))
 
 
-class Share:
-    """`limit`: bytes. `worn`: how much was taken and made since the allocator was last asked to
-    give pages back (`sqlproxy.loop.trimming`).
+class Share(SharedBytes):
+    """`worn`: how much was taken and made since the allocator was last asked to give pages back
+    (`sqlproxy.loop.trimming`).
     """
 
-    __slots__ = ("limit", "used", "worn")
+    __slots__ = ("worn",)
 
-    def __init__(self, limit: int = SQL_MEMORY_BYTES_DEFAULT) -> None:
-        self.limit = limit
-        self.used = self.worn = 0
+    def __init__(
+        self,
+        limit: int = SQL_MEMORY_BYTES_DEFAULT,
+        lock: AbstractContextManager[object] = NO_LOCK,
+    ) -> None:
+        super().__init__(limit, lock)
+        self.worn = 0
 
 
 class Budget:
     """`limit`: statement_memory_bytes."""
 
-    __slots__ = ("_made", "_whole", "_written", "limit", "share", "use", "used")
+    __slots__ = ("_made", "_whole", "_written", "limit", "share", "use", "used", "who")
 
     def __init__(self, share: Share, limit: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT) -> None:
         self.share, self.limit = share, limit
-        self.use: Use | None = None  # whom the session's computing counts for
+        self.use: Use | None = None  # whom the session's computing counts for, …
+        self.who: Account | None = None  # … its tenant among them; None: it is the process's own
         self.used = self._made = self._written = 0
         self._whole: Budget = self
 
+    def serve(self, use: Use) -> None:
+        """It is a session's of whom that counts for."""
+        self.use, self.who = use, use.accounts[0]
+
     def take(self, size: int) -> None:
         """Hold so many bytes more. Raises SqlError (53200)."""
-        if self.used + size > self.limit or self.share.used + size > self.share.limit:
+        if self.used + size > self.limit or not self.share.take(self.who, size):
             raise self.refused(size)
         self.used += size
-        self.share.used += size
         self.share.worn += size
 
     def give(self, size: int) -> None:
         """Hold them no longer."""
         self.used -= size
-        self.share.used -= size
+        self.share.give(self.who, size)
 
     def fresh(self) -> None:
         """What was made before is held by somebody who has taken it, or is gone."""
@@ -89,13 +98,13 @@ class Budget:
     def part(self) -> Budget:
         """For values that are there twice for a while: here, and where they go to."""
         found = Budget(self.share, max(0, self.limit - self.used) // 2)
-        found._whole = self
+        found._whole, found.who = self, self.who
         return found
 
     def fits(self, size: int) -> None:
         """Before a value of so many bytes is made. Raises SqlError (53200)."""
         made = self._made + size
-        if self.used + made > self.limit or self.share.used + made > self.share.limit:
+        if self.used + made > self.limit or not self.share.fits(self.who, made):
             raise self.refused(made)
 
     def made(self, size: int) -> None:
@@ -113,19 +122,21 @@ class Budget:
         if more > 0:
             if size > max(self.limit, TXN_SPILL_BYTES):
                 raise self.refused(size)
-            if self.share.used + more > self.share.limit:
+            if not self.share.take(self.who, more):
                 raise self.refused(more)
+        elif more:
+            self.share.give(self.who, -more)
         self._written = size
-        self.share.used += more
         self.share.worn += abs(more)
 
     def end(self) -> None:
         """The session is over: whatever it held is gone."""
-        self.share.used -= self.used + self._written
+        self.share.give(self.who, self.used + self._written)
         self.used = self._made = self._written = 0
 
     def refused(self, size: int) -> SqlError:
         """53200."""
+        share, who = self.share, self.who
         if self.used + size > self.limit:
             whose = f"the limit of a statement ({SETTING}) is {self._whole.limit} bytes"
             hint = (
@@ -133,9 +144,12 @@ class Budget:
                 "session."
             )
         else:
-            whose = (
-                f"all statements here hold {self.share.used} bytes, of at most {self.share.limit}"
-            )
+            whose = f"all statements here hold {share.used} bytes, of at most {share.limit}"
+            if who is not None and share.used + size <= share.limit:
+                whose += (
+                    f", of which {who.kind} {who.name} has {share.of(who)}: one user may have "
+                    f"{share.share(size)} now, so that others find some"
+                )
             hint = "Try again when others are done, or give the node more (sql_memory_bytes)."
         return SqlError(
             OUT_OF_MEMORY,

@@ -37,6 +37,7 @@ from kv.base.limits import (
     SQL_STARTUP_MS_MAX,
     STALL_MS_MAX,
 )
+from kv.base.shared_bytes import Who
 from kv.base.tls import certificate_name
 from kv.base.tls_stream import TlsStream
 from sqlproxy.values import memory
@@ -79,8 +80,8 @@ class Host(startup.Host, Protocol):
 
     def register(self, connection: Connection, key: bytes) -> int: ...
 
-    def reserve(self, more: int) -> bool:
-        """Room for so many bytes of large messages; negative: given back."""
+    def reserve(self, more: int, who: Who) -> bool:
+        """Room for so many bytes of large messages of a tenant; negative: given back."""
         ...
 
     @property
@@ -170,7 +171,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.deadline = 0.0
         self._host.closed(self)
-        self._host.reserve(-self._reserved)
+        self._host.reserve(-self._reserved, self._who)
         self._reserved = 0
         for waiter in (self._waiter, self._writable):
             if waiter is not None and not waiter.done():
@@ -461,13 +462,18 @@ class Connection(asyncio.Protocol):
         need = self._decoder.need if self._decoder.need > SQL_LARGE_BYTES else 0
         if need == self._reserved:
             return
-        if not self._host.reserve(need - self._reserved):
+        if not self._host.reserve(need - self._reserved, self._who):
             raise Fatal(
                 "53200",
                 "out of memory",
                 detail=f"No room for a message of {need} bytes beside those of other clients.",
             )
         self._reserved = need
+
+    @property
+    def _who(self) -> Who:
+        """Whose large messages they are; before it has logged in it sends none."""
+        return None if self._session is None else self._session.budget.who
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None:

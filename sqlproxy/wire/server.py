@@ -19,6 +19,7 @@ from kv.base.connection_slots import Seats
 from kv.base.fair_turns import FairTurns
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
+from kv.base.shared_bytes import SharedBytes, Who
 from kv.base.throttle import Throttle
 from raft.listener import stop_listening
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
@@ -77,7 +78,7 @@ class SqlServer:
         self._keys: dict[int, tuple[bytes, Connection]] = {}
         self._last_process = 0
         self._first, self._step = 1, 1  # the numbers it gives out
-        self._large_bytes = 0
+        self.large = SharedBytes(SQL_INPUT_BYTES_MAX)  # messages
         self._watched: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
@@ -243,10 +244,10 @@ class SqlServer:
             self.counters.cancels += 1
             found[1].cancel()
 
-    def reserve(self, more: int) -> bool:
-        if more > 0 and self._large_bytes + more > SQL_INPUT_BYTES_MAX:
-            return False
-        self._large_bytes += more
+    def reserve(self, more: int, who: Who) -> bool:
+        if more > 0:
+            return self.large.take(who, more)
+        self.large.give(who, -more)
         return True
 
     # -- time

@@ -17,17 +17,18 @@ NAME: Final = "kvorum.turn"  # in the scope of a request, where it comes from a 
 class ConnectionTurn:
     """Of one connection; who has asked by it is told by `asked`."""
 
-    __slots__ = ("_account", "_had", "_said", "_turns")
+    __slots__ = ("_account", "_had", "_said", "_turns", "asks")
 
     def __init__(self) -> None:
         self._account: Account | None = None
         self._said = b""
         self._turns: FairTurns | None = None
         self._had = False  # before the request was parsed
+        self.asks: Account | None = None  # whose request is worked on; None: that is not known yet
 
     def asked(self, account: Account, said: bytes, turns: FairTurns) -> bool:
         """A request with the header `said` is this one's; whether it has had its turn."""
-        had, self._had = self._had, False
+        had, self._had, self.asks = self._had, False, account
         if account is not self._account or said != self._said:
             self._account, self._said, self._turns = (account if said else None), said, turns
             return False  # a proxy's connection has requests of many users

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from kv.base.connection_slots import Seats
 from kv.base.errors import Busy, InvalidArgument, KvorumError
-from kv.base.held_bytes import Held
+from kv.base.held_bytes import STRANGERS, Held
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
     HTTP_BODY_BYTES_MAX,
@@ -97,7 +97,8 @@ class _Protocol(HttpToolsProtocol):
     _unparsed = b""  # what came and waits for the loop, or for a request that is answered
     _parsing = False  # soon
     _came = 0  # bytes of the body that is coming or worked on …
-    _held = 0  # … which the node has counted
+    _held = 0  # … which the node has counted, …
+    _holder = STRANGERS  # … and of whom
     _deaf = False  # it was refused; what it sends is not listened to
     _phase: tuple[_Phase, object] = (_Phase.IDLE, None)
     _since = 0.0  # when a look saw this phase first …
@@ -189,7 +190,11 @@ class _Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _hold(self, size: int) -> None:
-        self.held.change(self._held, size)
+        who = self._turn.asks or STRANGERS
+        if who is not self._holder:
+            self.held.change(self._held, 0, self._holder)
+            self._held, self._holder = 0, who
+        self.held.change(self._held, size, who)
         self._held = size
 
     def on_response_complete(self) -> None:
@@ -211,7 +216,7 @@ class _Protocol(HttpToolsProtocol):
     def _tell_unread(self) -> int:
         unread = self.transport.get_write_buffer_size()
         if unread > CLIENT_SMALL_BYTES:
-            self.held.stalled(self, unread)
+            self.held.stalled(self, unread, self._turn.asks or STRANGERS)
         return unread
 
     def drop(self) -> None:
@@ -242,6 +247,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
+        self._turn.asks = None
         super().on_message_begin()
         self.scope[NAME] = self._turn  # type: ignore[typeddict-unknown-key]
         if self._certificate is not None:

@@ -74,7 +74,7 @@ class State:
         self.permits.check_role(self.settings.get("role"))
         self.settings.fix("is_superuser", "on" if self.permits.free else "off")
         self.use: Final = Use(self.tenant, self.place, asked=not self.permits.free)
-        self.budget.use = self.use
+        self.budget.serve(self.use)
         self.channel: Final = Channel(parameters=self.settings.reported())
         self.activity: Final = Activity(services.clock, client.timers)
         fence = Fence(database, client.timers, services.catalogs.presence)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from kv.base.accounts import USER, Account
 from kv.base.errors import Busy
 from kv.base.held_bytes import Held
 from kv.base.limits import MESSAGE_BYTES_PER_S_FULL, MESSAGE_BYTES_PER_S_MIN, MESSAGE_MS_MAX
@@ -64,3 +65,29 @@ def test_a_message_may_take_as_long_as_there_is_room() -> None:
     held.change(0, 51)
     assert held.patience_s(MESSAGE_BYTES_PER_S_FULL) == base + 1
     assert held.too_late().status == 408
+
+
+def test_g10_one_user_does_not_take_the_room_of_others() -> None:
+    """One user's half-sent messages make everybody's be refused."""
+    held = Held(90)
+    ann, bob = (Account(USER, name, lambda: 0, shown=True) for name in ("ann", "bob"))
+    held.change(0, 60, bob)
+    with pytest.raises(Busy, match=r"user bob makes this node hold 61 bytes .* limit is 58 now"):
+        held.change(0, 1, bob)
+    held.change(0, 20, ann)
+    held.change(60, 0, bob)
+    held.change(0, 40, bob)
+
+
+def test_g10_who_does_not_read_costs_the_tenant_that_holds_most() -> None:
+    """One user who reads nothing makes connections of others be dropped, that waited longer."""
+    held = Held(90)
+    ann, bob = (Account(USER, name, lambda: 0, shown=True) for name in ("ann", "bob"))
+    anns, first, second = Reader(), Reader(), Reader()
+    held.stalled(anns, 20, ann)
+    held.stalled(first, 30, bob)
+    held.stalled(second, 30, bob)
+    assert (anns.dropped, first.dropped, second.dropped) == (False, True, False)
+    held.change(0, 30)  # nobody's: it has no share, and makes all scarce
+    held.stalled(anns, 40, ann)
+    assert (anns.dropped, second.dropped) == (True, False)

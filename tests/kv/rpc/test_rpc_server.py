@@ -373,7 +373,7 @@ async def test_rpc_half_a_frame_has_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_rpc_frames_under_way_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half frames of many connections would fill the memory."""
     async with running_node() as node, raw(node.port) as first, raw(node.port) as second:
-        monkeypatch.setattr(node.server.held, "limit", 1_000_000)
+        monkeypatch.setattr(node.server.held.bytes, "limit", 1_000_000)
         frame = FrameEncoder().message([[1, PING, 0, b"v" * 700_000]])
         first.writer.write(frame[:-1])
         await until(lambda: node.server.held.messages == len(frame) - 1)

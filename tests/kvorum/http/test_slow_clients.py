@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 import pytest
 
 from kv.base import held_bytes as held_module
+from kv.base.accounts import USER, Account
 from kv.base.connection_slots import Seats
+from kv.base.fair_turns import FairTurns
 from kv.base.held_bytes import Held
 from kvorum.http.server import http_server
+from kvorum.http.server.connection_turns import turn_of
 from kvorum.http.server.http_server import HttpServer
 from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.request import Disconnected, Receive, Request, Scope, Send, send_reply
@@ -33,8 +37,13 @@ class Door:
         self.seats = Seats(held=Held(limit))
         self.served = self.left = 0
         self.port = 0
+        self.users = {n: Account(USER, n.decode(), lambda: 0, shown=True) for n in (b"ann", b"bob")}
+        self._turns = FairTurns(time.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        said = dict(scope["headers"]).get(b"authorization", b"")
+        if (turn := turn_of(scope)) is not None and said:
+            turn.asked(self.users[said], said, self._turns)
         try:
             body = await Request(scope, receive).body(24 * MIB)
         except Disconnected:
@@ -132,9 +141,8 @@ async def test_answers_that_nobody_reads_are_dropped(monkeypatch: pytest.MonkeyP
 
 async def test_bodies_under_way_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many large bodies at once would fill the memory; who comes too late is told, at once."""
-    monkeypatch.setattr(held_module, "MESSAGE_BYTES_PER_S_FULL", 1)
-    monkeypatch.setattr(held_module, "MESSAGE_BYTES_PER_S_MIN", 1)
-    async with door(monkeypatch, 8 * MIB) as app:
+    async with door(monkeypatch, 12 * MIB) as app:
+        monkeypatch.setattr(held_module, "MESSAGE_MS_MAX", 600_000)
         first, second = [await asyncio.open_connection("127.0.0.1", app.port) for _ in range(2)]
         first[1].write(HEAD + b"content-length: %d\r\n\r\n" % (6 * MIB) + b"x" * (6 * MIB - 1))
         await until(lambda: app.seats.held.messages == 6 * MIB - 1)
@@ -146,6 +154,35 @@ async def test_bodies_under_way_have_one_bound(monkeypatch: pytest.MonkeyPatch) 
         assert (await first[0].readline()).startswith(b"HTTP/1.1 200")
         await until(lambda: app.seats.held.messages == 0)
         for _, writer in (first, second):
+            writer.close()
+
+
+async def test_g10_one_users_bodies_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user's half-sent bodies take all the room, or count for whoever used the connection
+    before.
+    """
+    size = 6 * MIB
+    head = b"content-length: %d\r\nauthorization: %b\r\n\r\n"
+    async with door(monkeypatch, 15 * MIB) as app:
+        monkeypatch.setattr(held_module, "MESSAGE_MS_MAX", 600_000)
+        pairs = [await asyncio.open_connection("127.0.0.1", app.port) for _ in range(3)]
+        first, second, anns = pairs
+        second[1].write(HEAD + head % (4, b"ann") + b"abcd")
+        assert (await second[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await second[0].readexactly(4)
+        first[1].write(HEAD + head % (size, b"bob") + b"x" * (size - 1))
+        await until(lambda: app.seats.held.bytes.of(app.users[b"bob"]) == size - 1)
+        second[1].write(HEAD + head % (size, b"bob") + b"x" * (size - 1))
+        assert b"user bob makes this node hold" in await answers(second[0])
+        second[1].close()
+        await until(lambda: app.seats.held.bytes.of(app.users[b"bob"]) == size - 1)
+        anns[1].write(HEAD + head % (size, b"ann") + b"x" * (size - 1))
+        await until(lambda: app.seats.held.bytes.of(app.users[b"ann"]) == size - 1)
+        for reader, writer in (first, anns):
+            writer.write(b"x")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await until(lambda: app.seats.held.bytes.used == 0)
+        for _, writer in pairs:
             writer.close()
 
 

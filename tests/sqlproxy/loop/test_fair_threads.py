@@ -34,7 +34,7 @@ class Calls:
     def submit(self, name: str, call: Callable[[str], object] | None = None) -> Future[object]:
         account = self._accounts.setdefault(name, Account(USER, name, lambda: 0, shown=True))
         budget = memory.Budget(memory.Share())
-        budget.use = Use(account)
+        budget.serve(Use(account))
         with memory.spending(budget):
             return self.threads.submit(self._call if call is None else call, name)
 

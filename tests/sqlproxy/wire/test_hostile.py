@@ -159,19 +159,17 @@ async def test_oversized_statement_is_refused_and_the_session_goes_on(served: Se
         assert (await (await conn.execute("select 3")).fetchone() or [0])[0] == 3
 
 
-async def test_large_messages_share_what_a_node_has_for_them(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_messages_share_what_a_node_has_for_them(served: Served) -> None:
     """Thousands of clients with a large statement each would take all memory."""
-    monkeypatch.setattr("sqlproxy.wire.server.SQL_INPUT_BYTES_MAX", 3 << 20)
+    served.server.large.limit = 3 << 20
     first, second = await Raw.logged_in(served), await Raw.logged_in(served)
     half = b"Q" + struct.pack(">I", 2 << 20) + b"x" * 100_000
     first.send(half)
-    await until(lambda: served.server._large_bytes > 0)
+    await until(lambda: served.server.large.used > 0)
     second.send(half)
     assert b"53200" in await second.last_words()
     await first.close()
-    await until(lambda: served.server._large_bytes == 0)
+    await until(lambda: served.server.large.used == 0)
     await works(served)
 
 

@@ -1,0 +1,140 @@
+"""sqlproxy.analytic.databases: tenants that have queries at once have memory of their own each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kv.base.accounts import USER, Account, Use
+from kv.base.limits import SQL_ANALYTIC_DATABASES_MAX
+from sqlproxy.analytic.databases import RECENT_S, Database, Databases
+from sqlproxy.analytic.engine import Engine
+from sqlproxy.analytic.functions import Functions
+from sqlproxy.values.errors import OUT_OF_MEMORY, SqlError
+from sqlproxy.values.memory import Budget, Share, spending
+
+MIB = 1 << 20
+MOST = 512 * MIB
+
+
+def account(name: str) -> Account:
+    return Account(USER, name, lambda: 0, shown=True)
+
+
+class Watch:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def databases(tmp_path: Path, watch: Watch) -> Iterator[Databases]:
+    made = Databases(MOST, lambda: tmp_path, watch)
+    yield made
+    made.close()
+
+
+def limit_of(one: Database) -> int:
+    """As DuckDB itself has it."""
+    with one.root.cursor() as cursor:
+        found = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = found[0][0].split()
+    return int(float(number) * {"MiB": MIB, "GiB": 1 << 30}[unit])
+
+
+def test_g10_all_memory_is_divided_among_those_that_use_it(
+    databases: Databases, watch: Watch
+) -> None:
+    """One user's queries leave nothing for another's, or a user alone has a part only."""
+    ann, bob = account("ann"), account("bob")
+    of_bob = databases.enter(bob)
+    assert databases.enter(bob) is of_bob
+    assert limit_of(of_bob) == MOST
+    of_ann = databases.enter(ann)
+    assert of_ann is not of_bob
+    assert limit_of(of_ann) == limit_of(of_bob) == MOST // 2
+    databases.leave(of_ann)
+    assert databases.enter(bob) is of_bob
+    assert limit_of(of_bob) == MOST // 2, "not changed with each of ann's queries"
+    watch.now_s += RECENT_S + 1
+    databases.enter(bob)
+    assert limit_of(of_bob) == MOST
+
+
+def test_g10_who_cannot_give_memory_up_keeps_it_and_others_have_the_rest(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second user is given what the first one holds: a node has twice its limit."""
+    of_bob = databases.enter(account("bob"))
+    bound = Database.bound
+    monkeypatch.setattr(
+        Database, "bound", lambda one, limit: one is not of_bob and bound(one, limit)
+    )
+    for n in range(SQL_ANALYTIC_DATABASES_MAX - 1):
+        found = databases.enter(account(str(n)))
+        assert limit_of(found) == MOST // (2 * SQL_ANALYTIC_DATABASES_MAX)
+    assert limit_of(of_bob) == MOST
+
+
+def test_more_tenants_than_databases_share(databases: Databases, watch: Watch) -> None:
+    """Each user who ever asked keeps a database, threads and memory."""
+    seen = [databases.enter(account(str(n))) for n in range(SQL_ANALYTIC_DATABASES_MAX + 2)]
+    assert len({id(one) for one in seen}) == SQL_ANALYTIC_DATABASES_MAX
+    for one in seen:
+        databases.leave(one)
+    more = databases.enter(account("next"))
+    assert more in seen
+    databases.leave(more)
+    watch.now_s += RECENT_S + 1
+    alone = databases.enter(account("last"))
+    assert limit_of(alone) == MOST
+
+
+async def test_g10_a_greedy_user_is_refused_and_the_other_is_not(tmp_path: Path) -> None:
+    """One user's aggregates, which cannot spill, make another's small one fail with 53200."""
+    engine = Engine(tmp_path / "duck", Share(512 * MIB))
+    text = "SELECT length(string_agg(repeat('x', 1000) || i, '')) FROM range({}) t(i)"
+
+    async def asked(name: Account, rows: int) -> None:
+        budget = Budget(Share(MOST), MOST)
+        budget.serve(Use(name))
+        with spending(budget):
+            running = await engine.run(text.format(rows), {}, Functions())
+            try:
+                while await running.next(lambda batch: batch.to_pylist()):
+                    pass
+            finally:
+                await running.close()
+
+    refused, first = [], asyncio.Event()
+
+    async def greedy() -> None:
+        while True:
+            try:
+                await asked(bob, 120_000)
+            except SqlError as error:
+                refused.append(error.sqlstate)
+                first.set()
+
+    ann, bob = account("ann"), account("bob")
+    flood = [asyncio.ensure_future(greedy()) for _ in range(3)]
+    await first.wait()
+    for _ in range(5):
+        await asked(ann, 1_000)
+    for one in flood:
+        one.cancel()
+        with suppress(asyncio.CancelledError):
+            await one
+    assert set(refused) == {OUT_OF_MEMORY}
+    await asked(bob, 1_000)
+    engine.close()
