@@ -4,6 +4,11 @@ SIGTERM and SIGINT stop it in order; a second one ends it at once. One of severa
 machine (kvorum/programs/stores.py) also stops when whoever started it is gone. A fatal failure (a
 failed sync, damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop
 would want the disk that failed.
+
+A database that met damage takes no writes until it is opened anew, and others have copies of what
+is in it. Then the process hands over what it leads, and becomes its own successor (exec): the same
+process to whoever supervises it, or nobody does, with the damaged directory put aside and what was
+in it on its way from the others (docs/decisions/1412).
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from procedures.engine.runner import Runner
 
 FAILED = 1
 _STOP_S_MAX: Final = 25.0
+_HAND_OVER_S_MAX: Final = 3.0
 _TOO_LONG: Final = (
     f"it did not stop in order within {_STOP_S_MAX:.0f} s: ended as by kill -9; what was "
     "acknowledged is durable"
@@ -39,6 +45,7 @@ _TOO_LONG: Final = (
 def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     """Run a node until a signal. Raises KvorumError if it cannot start."""
     logs.configure(config.log_level)
+    _bury()
     uvloop.run(_run(config, on_ready))
 
 
@@ -61,7 +68,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
         loop.add_signal_handler(number, stopped_by, number)
     if SUPERVISED in os.environ:
         _at_end_of_stdin(loop, lambda: None if stop.is_set() else stopped_by(signal.SIGTERM))
-    node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {_with_cause(fatal.result())}"))
+    node.fatal.add_done_callback(partial(_failed, node, stop))
     if not await _started(node, stop):
         return
     cycles.calm()
@@ -69,6 +76,33 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     await stop.wait()
     await node.stop()
     cycles.release()
+
+
+def _failed(node: Node, stop: asyncio.Event, fatal: asyncio.Future[BaseException]) -> None:
+    """The end, or a new beginning."""
+    why = _with_cause(fatal.result())
+    if not node.store.mendable or stop.is_set():
+        _end_now(f"fatal: {why}")
+    sys.stderr.write(f"kvorum: it starts anew, without what is damaged: {' '.join(why.split())}\n")
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    giving = loop.create_task(node.store.hand_over())
+    giving.add_done_callback(lambda _: _become_anew())
+    loop.call_later(_HAND_OVER_S_MAX, _become_anew)
+
+
+def _become_anew() -> None:
+    """The same command from its beginning. That closes all files, locks and sockets; children end,
+    because what connects them with this process is closed.
+    """
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _bury() -> None:
+    """Children of the process that this one was before."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _steps(ports: Ports, config: NodeConfig) -> Callable[[Sequence[str]], Runner]:

@@ -83,7 +83,8 @@ class Store:
 
     def __init__(self, ports: Ports, on_fatal: Callable[[BaseException], None]) -> None:
         self.ports = ports
-        self.failed = False  # no promise can be kept any more
+        self.failed = False  # no promise can be kept any more …
+        self.mendable = False  # … until the next start, which puts aside what is damaged
         self._tell_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
@@ -108,8 +109,8 @@ class Store:
             except KvorumError as worse:  # the database takes no writes
                 error = worse
         self.failed = True
-        if self._others_have_it:
-            quarantine.mark(error, self._data)
+        if self._others_have_it and quarantine.mark(error, self._data):
+            self.mendable = True
         self._tell_fatal(error)
 
     async def open(self, config: NodeConfig) -> None:
@@ -546,7 +547,7 @@ class Store:
             await self.txn.close(0)
             await self.dispatcher.close()
             return
-        await handover.away(self.manager, self.identity.node, self.ports.timers)
+        await self.hand_over()
         if self.alone:
             await self.txn.close()
         else:  # what it cleans may need nodes that stop, too; readers heal the rest
@@ -560,6 +561,10 @@ class Store:
                 await synced.wait()
         except TimeoutError:
             return  # the disk does not answer
+
+    async def hand_over(self) -> None:
+        """Let others lead what is led here, as far as that is possible at once."""
+        await handover.away(self.manager, self.identity.node, self.ports.timers)
 
     async def close(self) -> None:
         """Stop everything and let go of the directory."""

@@ -18,11 +18,12 @@ from tests.kit.waiting import poll, until
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 ROWS = 300
+TABLE: dict[str, object] = {"namespace": "default", "table": "t", "timeout_ms": 20_000}
 HEALED_S = 90.0
 
 
 class Three:
-    """The nodes; `tend` is what supervises the one that is harmed."""
+    """The nodes, which nobody starts again."""
 
     def __init__(self, path: Path) -> None:
         first = free_port_base(3)
@@ -32,10 +33,7 @@ class Three:
             NodeProcess(path / str(n), base, "--join", self.join, "--node-id", str(n))
             for n, base in enumerate(bases, 1)
         ]
-
-    @property
-    def harmed(self) -> NodeProcess:
-        return self.nodes[2]
+        self.harmed = self.nodes[2]
 
     async def start(self) -> None:
         for node in self.nodes:
@@ -43,12 +41,11 @@ class Three:
         for node in self.nodes:
             await asyncio.to_thread(poll, node.ready, HEALED_S)
 
-    async def tend(self, db: kvorum.AsyncDatabase) -> None:
-        """Until all is well. Where damage has ended the node it is started again."""
+    async def mended(self, db: kvorum.AsyncDatabase) -> None:
+        """All is well, and it was one process all the time."""
         async with asyncio.timeout(HEALED_S):
             while not await self._healed(db):
-                if self.harmed.exit_code_now() is not None:
-                    self.harmed.spawn()
+                assert self.harmed.exit_code_now() is None, self.harmed.tail()
                 await asyncio.sleep(0.2)
 
     async def _healed(self, db: kvorum.AsyncDatabase) -> bool:
@@ -118,6 +115,22 @@ def flip(path: Path, share: float) -> None:
     path.write_bytes(data)
 
 
+def flip_in_place(path: Path) -> None:
+    """A process that has the file open meets it, too."""
+    with path.open("r+b") as file:
+        at = path.stat().st_size * 3 // 10
+        file.seek(at)
+        was = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([was ^ 0x10]))
+
+
+async def done(db: kvorum.AsyncDatabase, name: str, args: dict[str, object]) -> None:
+    """Run a procedure, whatever comes of it."""
+    with contextlib.suppress(KvorumError):
+        await db.wait(await db.submit(name, args))
+
+
 async def damaged(tmp_path: Path, harm: Callable[[Path], None]) -> Three:
     """A node is killed, harmed, and started again, under load; in the end all is well."""
     three = Three(tmp_path)
@@ -136,7 +149,7 @@ async def damaged(tmp_path: Path, harm: Callable[[Path], None]) -> Three:
             await asyncio.to_thread(three.harmed.kill)
             harm(three.harmed.data)
             three.harmed.spawn()
-            await three.tend(db)
+            await three.mended(db)
             load.stop()
             await running
             await load.check()
@@ -164,3 +177,33 @@ async def test_b14_a_flipped_byte_in_a_log_file_under_load(tmp_path: Path) -> No
 
     three = await damaged(tmp_path, harm)
     assert list(three.harmed.data.glob("log.damaged-*")), "kept for whoever looks into it"
+
+
+async def test_b14_damage_that_a_leader_meets_under_load(tmp_path: Path) -> None:
+    """The node ended, and was missing until somebody started it again; its clients heard of it."""
+    three = Three(tmp_path)
+    try:
+        await three.start()
+        db = await kvorum.aconnect(f"kvorum://{three.join}")
+        async with db:
+            await db.create_table("default", "t")
+            load = Load(db)
+            running = asyncio.ensure_future(load.run())
+            await until(lambda: len(load.acked) >= ROWS, HEALED_S)
+            await done(db, "kvorum.flush_table", TABLE)
+            (led,) = [one for one in await db.partitions() if one["start"]]
+            three.harmed = three.nodes[led["leader"] - 1]
+            for file in three.harmed.data.glob("state/*.sst"):
+                flip_in_place(file)
+
+            async with asyncio.timeout(HEALED_S):
+                while not list(three.harmed.data.glob("*.damaged-*")):  # a compaction meets it
+                    await done(db, "kvorum.compact_table", TABLE)
+            await three.mended(db)
+            load.stop()
+            await running
+            await load.check()
+            assert not load.told, load.told
+    finally:
+        for node in three.nodes:
+            node.__exit__()
