@@ -168,7 +168,7 @@ class Session:
         end = self._loop.time() + self.options.timeout_ms / 1000
         for attempt in range(1_000_000):
             try:
-                answer: Awaitable[Any] = ask()
+                answer: Awaitable[object] = ask()
                 return await answer
             except (KvorumError, OSError) as e:
                 again = isinstance(e, OSError | UnknownOutcome) or e.disposition in (

@@ -269,7 +269,7 @@ def _float_test(op: str, field: pc.Expression, value: float) -> pc.Expression:
     return {"=": nan, ">=": nan, "<>": ~nan, "<": ~nan, "<=": always, ">": ~always}[op]
 
 
-def _scalar(kind: Any, value: Any) -> pa.Scalar | None:
+def _scalar(kind: Any, value: object) -> pa.Scalar | None:
     """A value in user form that is compared with a column of the type: None, if it is another."""
     base = kind.base
     if base in _INTS:

@@ -60,7 +60,7 @@ def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
 
     Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong, TooLarge.
     """
-    weigh: Callable[[Any], Any] | None = None
+    weigh: Callable[[Any], object] | None = None
     if weighed and len(body) > decode_cost.LIGHT_BYTES_MAX:
         weigh = decode_cost.scale()
     try:
@@ -216,7 +216,7 @@ class FrameEncoder:
         return _header(len(body)) + body
 
     def rows(
-        self, rows: list[Any], refused: Callable[[Any, KvorumError], list[Any] | None]
+        self, rows: list[Any], refused: Callable[[Any, KvorumError], list[object] | None]
     ) -> bytes:
         """The frames of `rows`, in order; one frame unless a limit forbids it.
 

@@ -294,7 +294,7 @@ def _checker(
         known |= {f"check_{field}": check, f"name_{field}": f"{name}: {field}"}
         lines.append(f"    check_{field}(name_{field}, row[{at}])")
     exec("\n".join(lines), known)
-    made: Callable[[Sequence[Any]], None] = known["check"]
+    made: Callable[[Sequence[object]], None] = known["check"]
     return made
 
 

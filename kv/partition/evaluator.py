@@ -187,7 +187,7 @@ class Evaluator:
             self._wake(r, result, m)
         return True
 
-    def _wake(self, r: list[Any], result: list[Any], m: Mutations) -> None:
+    def _wake(self, r: list[Any], result: list[object], m: Mutations) -> None:
         """Whose turn a command has brought."""
         if r[1] == RESOLVE:
             self.waits.resolved(r[5], r[6], m)

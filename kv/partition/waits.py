@@ -59,7 +59,7 @@ class Waiting:
         registry: Waits,
         *,
         resume: Callable[[list[Item]], None],
-        answer: Callable[[Any, list[Any]], None],
+        answer: Callable[[Any, list[object]], None],
     ) -> None:
         """`resume(items)`: evaluate them in the next drain, before what came meanwhile.
         `answer(conn, row)`: reply once everything that was seen is applied.

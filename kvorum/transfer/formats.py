@@ -532,7 +532,7 @@ def from_value(column: Column | None) -> Callable[[Any], Any]:
     return lambda value: _value(kind, read, value)
 
 
-def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
+def _value(kind: Any, read: Callable[[str], object], value: Any) -> Any:
     from decimal import Decimal
 
     if isinstance(value, str):

@@ -96,7 +96,7 @@ class Loader:
 
     async def _plain(self, rows: Sequence[tuple[Cells, Any]]) -> None:
         prefix = table_prefix(self.table.id)
-        there: dict[bytes, Any] = {}
+        there: dict[bytes, object] = {}
         if not self._replace:
             keys = [prefix + key for _, (key, _) in rows]
             there = dict(zip(keys, await self._txn.multi_get(keys), strict=True))
@@ -114,7 +114,7 @@ class Loader:
     async def _ruled(self, rows: Sequence[tuple[Cells, Any]]) -> None:
         assert self._writer is not None
         await self._reserve([row for _, row in rows])
-        finished: list[tuple[Cells, Any]] = []
+        finished: list[tuple[Cells, object]] = []
         for cells, row in rows:
             try:
                 finished.append((cells, self._finished(row)))

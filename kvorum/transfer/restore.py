@@ -142,7 +142,7 @@ class _Restore:
         for name, found in zip(spaces, there, strict=True):
             nonce = f"{RESTORE}-{ctx.token}-{name}"
             if name not in _BUILT_IN:
-                args: dict[str, Any] = {"namespace": name, "cascade": True}
+                args: dict[str, object] = {"namespace": name, "cascade": True}
                 await self._services.run("DropNamespace", args, nonce)
                 continue
             for what, those in (

@@ -153,7 +153,7 @@ def decode_setting(name: str, row: bytes) -> tuple[int, int]:
     raise Corruption(f"the row of the setting {name} is damaged", details={"key": key})
 
 
-def checked(name: Any, value: Any) -> tuple[str, int]:
+def checked(name: Any, value: object) -> tuple[str, int]:
     """Raises InvalidArgument: no such setting, or not such a value."""
     there = known(known_name(name))
     if type(value) is int and (there.low <= value <= there.high or value == there.default):

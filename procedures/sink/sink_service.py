@@ -195,9 +195,9 @@ class SinkService:
         task: Any,
         chunks: object,
         rows: Any,
-        crc: Any,
+        crc: object,
         last_chunk: Any,
-        txns: Any = (),
+        txns: object = (),
         placed: Any = 0,
     ) -> list[object]:
         """End a task, together with its last chunk if given: a small task costs one message. From
@@ -494,7 +494,7 @@ class SinkService:
         finished = await placed_rows.records_of(self._txn, name, lambda _, task: task.rows > 0)
         await self._txn.bulk.keep(finished, limits.SINK_LEASE_MS)
 
-    def _chunk(self, name: str, task: Any, seq: object, chunk: Any) -> Op:
+    def _chunk(self, name: str, task: Any, seq: object, chunk: object) -> Op:
         number = checked_int(seq, "seq", 0, 2**31 - 1)
         what = f"chunk {number} of task {checked_text(task, 'task')}"
         if not isinstance(chunk, bytes):

@@ -115,7 +115,7 @@ class SparkJob:
 
 
 async def _prepare(
-    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, piece: Any, tasks: Any
+    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, piece: object, tasks: object
 ) -> None:
     """One write, or a further piece of its manifest. Raises InvalidArgument."""
     part = checked_part(piece)

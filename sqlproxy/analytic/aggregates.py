@@ -430,7 +430,7 @@ def _variance(name: str, *, sample: bool, root: bool) -> Callable[[_Made], Sql]:
     def call(made: _Made) -> Sql:
         floats = made.value.oid in _FLOATS
         make = statistics.float_variance if floats else statistics.exact_variance
-        fn: Callable[[list[Any]], Any] = make(sample=sample, root=root)
+        fn: Callable[[list[Any]], object] = make(sample=sample, root=root)
         return made.over_list(f"{name} {floats}", fn)
 
     return call

@@ -126,7 +126,7 @@ class Seen:
         """The node method CATALOG."""
         start, end, limit = args
         sees = self._sees(getattr(context.conn, "identity", None))
-        found: list[list[Any]] = []
+        found: list[list[object]] = []
         for number in sorted(_VISIBLE_TABLES):
             low, high = table_prefix(number), table_prefix(number + 1)
             low, high = max(low, start), min(high, end or high)

@@ -121,7 +121,7 @@ def columns_in(
     return found, sequences
 
 
-def _column(at: int, fields: Mapping[str, Any], names: list[Any]) -> Column:
+def _column(at: int, fields: Mapping[str, Any], names: list[object]) -> Column:
     name, kind = fields.get("name"), fields.get("type")
     nullable = fields.get("nullable", True)
     if not isinstance(name, str):

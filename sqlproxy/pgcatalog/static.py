@@ -137,7 +137,7 @@ def load() -> Static:
 
 def _of(data: Any, table: str, column: str) -> list[Any]:
     at = [c[0] for c in data["layouts"][CATALOG][table]].index(column)
-    found: list[Any] = data["rows"][table][at]
+    found: list[object] = data["rows"][table][at]
     return found
 
 

@@ -472,7 +472,7 @@ class BulkTransaction:
     # -- inside
 
     async def _send(
-        self, method: int, key: bytes, rows: tuple[Any, ...], options: Mapping[str, Any]
+        self, method: int, key: bytes, rows: tuple[Any, ...], options: Mapping[str, object]
     ) -> None:
         """One prewrite message until it is answered. Raises Moved if its rows do not lie in one
         partition any more.

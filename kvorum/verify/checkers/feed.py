@@ -80,7 +80,7 @@ def _source(event: Operation, by_id: Mapping[str, Operation], there: set[str]) -
         why = f"was refused ({write.error})" if write.outcome == "fail" else "had not begun"
         return [Anomaly("from-nowhere", f"#{event.id}: write {ids[0]} {why}, and came", both)]
     found = []
-    wanted: Mapping[str, Any] = write.args["changes"]
+    wanted: Mapping[str, object] = write.args["changes"]
     needed = {key for key, value in wanted.items() if value is not None or key in there}
     if not needed <= changes.keys() or not changes.items() <= wanted.items():
         text = f"#{event.id}: version {version} is {dict(changes)}, not {write.args['changes']}"

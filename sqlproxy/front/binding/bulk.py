@@ -127,7 +127,7 @@ def _alike(column: Column, oid: int, values: Sequence[Any], writes: Converting) 
 def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converting) -> list[Any]:
     """Values of several types, or NULLs among them."""
     converts: dict[int, Convert | None] = {}
-    values: list[Any] = []
+    values: list[object] = []
     for oid, value in literals:
         if value is not None:
             if oid not in converts:

@@ -182,7 +182,7 @@ def _ragged() -> SqlError:
 
 
 def slice_of(
-    value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[Any], env: Env
+    value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[object], env: Env
 ) -> Any:
     if value is None:
         return None

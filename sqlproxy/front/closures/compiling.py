@@ -565,7 +565,7 @@ class _Compiler:
         operator, every = expr.test.operator, expr.all
         types = expr.test.args[0].oid, expr.test.args[1].oid
 
-        def answer_of(values: Any, zone: Any) -> Answer:
+        def answer_of(values: Any, zone: object) -> Answer:
             if values is None:
                 return no_answer
             key = comparing.common_key(*types, zone)

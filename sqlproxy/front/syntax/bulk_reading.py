@@ -81,7 +81,7 @@ def read(text: str) -> tuple[str, Rows] | None:
     if (decoded := _decoded(text, head.end(), width)) is not None:
         return text[: first.end()], decoded
     row, rows = _patterns(width)
-    columns: list[list[Any]] = [[] for _ in range(width)]
+    columns: list[list[object]] = [[] for _ in range(width)]
     end = head.end()
     comma = None
     while there := rows.match(text, end):

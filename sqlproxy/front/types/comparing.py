@@ -104,7 +104,7 @@ def _aware(value: Any, zone: Any) -> datetime:
     return moment if moment.tzinfo is not None else at_zone(moment, zone)
 
 
-def _by_key(plain: Test, key: Callable[[Any], Any]) -> Test:
+def _by_key(plain: Test, key: Callable[[Any], object]) -> Test:
     return lambda a, b: plain(key(a), key(b))
 
 
@@ -135,9 +135,9 @@ def numeric_key(value: Decimal) -> tuple[bool, Decimal]:
     return (True, Decimal(0)) if value.is_nan() else (False, value)
 
 
-def array_key(value: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
+def array_key(value: list[Any], key: Callable[[object], object]) -> tuple[Any, ...]:
     """By elements, NULL last; then by count, then by dimensions (array_cmp)."""
-    flat: list[Any] = []
+    flat: list[object] = []
     dimensions: list[int] = []
 
     def walk(part: list[object], depth: int) -> None:
