@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     at: bytes
     cursor: bytes | None
     sealed: bool
-    rows: list[Any]
+    rows: list[object]
 
 
 class Changes:

@@ -99,7 +99,7 @@ class Staged(WriterCommitMessage):
     query: str
     table: int
     inline: bytes | None = None  # its only chunk, which was not staged
-    shape: list[list[Any]] | None = None  # of the table, by the first task (sink_parts)
+    shape: list[list[object]] | None = None  # of the table, by the first task (sink_parts)
     given: int = 0  # rows that it got, and the sum of their checksums, where they are compared
     digest: int = 0
     columns: tuple[int, ...] = ()  # that it gives, if not all; by the first task

@@ -31,7 +31,7 @@ from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
 
-Reply = asyncio.Future[list[Any]]
+Reply = asyncio.Future[list[object]]
 
 
 class Receiver:

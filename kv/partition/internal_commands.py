@@ -15,7 +15,7 @@ META: Final = object()
 SAFEPOINT: Final = object()
 GC: Final = object()
 
-Then = Callable[[list[Any]], None]
+Then = Callable[[list[object]], None]
 Reported = Callable[[Collected | KvorumError], None]
 Start = Callable[..., None]
 """start(method, then, *args): submit an internal command; `then` gets its reply row."""

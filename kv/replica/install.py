@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from kv.base import limits
 from kv.base.checksum import seal
@@ -125,7 +125,7 @@ class Installer:
         """What was read of the blocks so far."""
         self.locks, self.guards = LockMirror(), GuardTable()
         self._sizes, self._collected = SizeMap(self._partition), Collected()
-        self._seen: list[Sequence[Any]] = []  # of the step that is to be written
+        self._seen: list[Sequence[object]] = []  # of the step that is to be written
         self._noted: Noted = ()  # of the step that is to be written
 
     def step(self) -> After:

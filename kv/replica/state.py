@@ -8,7 +8,6 @@ replayed from exactly there. Implements mvcc's ReadView and partition's AppliedS
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
@@ -77,7 +76,7 @@ class PartitionState:
         kinds = (APPLIED, COLLECTED, COUNTERS, SAFEPOINT, SIZES)
         self._keys = {kind: meta_key(descriptor.id, kind) for kind in kinds}
         self._collected: Collected | None = None  # read when it is wanted
-        self._seen: Sequence[Any] = ()  # by the collectors, of the rows that `write` is to write
+        self._seen: Sequence[object] = ()  # by the collectors, of the rows that `write` is to write
         self._sizes: SizeMap | None = None  # read when it is wanted: most partitions are idle
         self.cur = engine.getter("cur")
         self.multi_cur = engine.multi_getter("cur")

@@ -93,12 +93,12 @@ class Gate(Protocol):
 
 
 Needs = Iterable[tuple[frozenset[Action], Resource]]
-Named = Callable[[Verb, list[Any], str], Needs | None]
+Named = Callable[[Verb, list[object], str], Needs | None]
 """What a request of a user needs that is to a node, or about rows of procedures, if its verb names
 that in a way that only its layer reads; None: its action on all of that kind. Empty: who serves it
 asks for the right, as only he knows what it is about. Raises KvorumError.
 """
-Deputy = Callable[[list[Any]], Awaitable[list[Any]]]
+Deputy = Callable[[list[object]], Awaitable[list[object]]]
 """Does what a request of STOOD_IN asks for, as far as it is right; the reply's result."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
 from kv.base.connection_slots import Seats
@@ -49,7 +49,7 @@ class Syncer(Protocol):
 class PeerNet(PeerTransport, Protocol):
     """raft.mux.Mux with sockets, or what takes their place."""
 
-    on_message: Callable[[int, int, dict[str, Any]], object]
+    on_message: Callable[[int, int, dict[str, object]], object]
     on_up: Callable[[int], object]
     on_down: Callable[[int], object]
 

@@ -54,7 +54,7 @@ _METHODS: Final = (
     *pools.METHODS,
 )
 _STARTING_MS: Final = 20
-Check = Callable[[Rights, Executor, int, list[Any]], Awaitable[None] | None]
+Check = Callable[[Rights, Executor, int, list[object]], Awaitable[None] | None]
 """None: there is nothing to be asked."""
 
 

@@ -47,7 +47,7 @@ GONE: Final = "gone"
 
 _READ_BYTES: Final = 1 << 16
 _SOCKETS: Final = 16  # the kernel gives out those of one message at a time
-Heard = Callable[[list[Any], socket.socket | None], None]
+Heard = Callable[[list[object], socket.socket | None], None]
 
 
 class Channel:

@@ -71,7 +71,7 @@ class SqlProcess:
         self._front: Front | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []  # of the log; they end with the process
-        self._asked: dict[int, asyncio.Future[list[Any]]] = {}
+        self._asked: dict[int, asyncio.Future[Sequence[object]]] = {}
         self._number = 0
 
     async def run(self) -> None:

@@ -30,7 +30,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import ENVIRONMENT_PREFIX, NodeConfig
 from kv.base.limits import SQL_CONNECTIONS_MAX
@@ -81,7 +81,7 @@ class _Question:
     asker: _One
     number: int
     open: set[int]
-    rows: list[Any] = field(default_factory=list)
+    rows: list[object] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
 
 

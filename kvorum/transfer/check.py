@@ -291,7 +291,7 @@ class Check:
         page = await txn.scan(start, d.end, limit=CHECK_STEP_ROWS, at=at)
         end = d.end if page.resume is None else page.resume
         parts = [(placed, start, end)]
-        found: list[tuple[Placed, dict[int, Any]]] = []
+        found: list[tuple[Placed, dict[int, _Answer | KvorumError]]] = []
         tops: dict[int, int] = {}  # how far each partition was when it was asked first
         damaged: dict[tuple[str, int], str] = {}  # a replica may be rebuilt when it is asked again
         for asked in range(_WAITED_MAX):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kv.base.adapters import SeededRng, SystemClock
 from kv.base.errors import InvalidArgument
@@ -148,7 +148,7 @@ class Session:
     async def _databases(self, url: str) -> AsyncIterator[list[AsyncDatabase]]:
         count = min(CONNECTIONS_MAX, self.wanted.clients * len(self.wanted.workloads))
         async with AsyncExitStack() as stack:
-            opened: list[Any] = [
+            opened = [
                 await stack.enter_async_context(await aconnect(url, timeout_ms=OPERATION_MS))
                 for _ in range(count)
             ]

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import replace
 from itertools import chain, repeat
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kv.base import limits
 from kv.base.errors import (
@@ -79,7 +79,7 @@ _RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not 
 
 
 # (procedure, keys) → what its commit, or a single write to one of these keys, waits for
-KeyWaits = Callable[[int, Collection[bytes]], Awaitable[Sequence[Mapping[str, Any]]]]
+KeyWaits = Callable[[int, Collection[bytes]], Awaitable[Sequence[Mapping[str, object]]]]
 
 
 class Executor:

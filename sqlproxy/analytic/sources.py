@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -196,8 +196,17 @@ class Loader:
         return found
 
 
+T = TypeVar("T")
+
+
+class InThread(Protocol):
+    """Runs a function away from the loop (sqlproxy.analytic.engine.Engine.in_thread)."""
+
+    async def __call__(self, call: Callable[..., T], *args: object) -> T: ...
+
+
 async def load(
-    loader: Loader, reads: Reads, env: Env, touched: Touched, in_thread: Any
+    loader: Loader, reads: Reads, env: Env, touched: Touched, in_thread: InThread
 ) -> pa.Table:
     """All rows that a source needs. `in_thread` runs a function away from the loop."""
     access = loader.access
@@ -211,7 +220,7 @@ async def _loaded(
     reads: Reads,
     env: Env,
     touched: Touched,
-    in_thread: Any,
+    in_thread: InThread,
 ) -> pa.Table:
     if access is not None and (access.index is not None or access.points):
         reader = TableReader(loader.table, access)
@@ -242,7 +251,7 @@ async def _loaded(
 
 
 async def _rows(
-    loader: Loader, reads: Reads, at: bytes, end: bytes, touched: Touched, in_thread: Any
+    loader: Loader, reads: Reads, at: bytes, end: bytes, touched: Touched, in_thread: InThread
 ) -> bytes | None:
     """One page with its keys, and where to go on."""
     got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS, tally=touched.tally)
@@ -266,7 +275,7 @@ class _Pages:
     decoded while the next is read; where one is not simple, it and the next ones as values.
     """
 
-    def __init__(self, loader: Loader, reads: Reads, touched: Touched, in_thread: Any) -> None:
+    def __init__(self, loader: Loader, reads: Reads, touched: Touched, in_thread: InThread) -> None:
         self._loader, self._reads, self._touched = loader, reads, touched
         self._in_thread = in_thread
         self._values_for = 0  # so many pages are asked for as values
@@ -291,19 +300,20 @@ class _Pages:
             decode = self._in_thread(
                 self._loader.sealed, page.lengths, page.records, self._reads.start_ts
             )
-            results: Any = await asyncio.gather(
+            simple, following = await asyncio.gather(
                 decode, self._next(page.resume, end), return_exceptions=True
             )
-            for one in results:
-                if isinstance(one, BaseException):
-                    raise one
-            if not results[0]:
+            if isinstance(simple, BaseException):
+                raise simple
+            if isinstance(following, BaseException):
+                raise following
+            if not simple:
                 return page.start
             count = len(page.lengths) // _LENGTHS_BYTES
             self._touched.scan(count)
             if self._touched.tally is not None:
                 self._touched.tally.versions += count  # of simple pages each one is a row
-            at, page = page.resume, results[1]
+            at, page = page.resume, following
         return at
 
     async def _next(self, at: bytes | None, end: bytes) -> _Page | None:

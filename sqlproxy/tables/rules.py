@@ -102,7 +102,7 @@ class Rules:
         self,
         words: str,
         places: Sequence[int],
-        values: Sequence[Any],
+        values: Sequence[object],
         before: str = "",
         behind: str = "",
     ) -> str:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kv.base.ops import Op, delete, put
 from sqlproxy.front.bound.env import Env
 from sqlproxy.pg.answers import Answered
 from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.reading import TableReader
@@ -71,7 +71,7 @@ class ShortInsert:
         self.sequences = sorted(plan.numbers(writer).items())
         self.count = plan.count
         self.done = Answered(f"INSERT 0 {plan.count}")
-        self.numberings: Sequence[tuple[str, Any, int]] | None = None  # the sender's
+        self.numberings: Sequence[tuple[str, SequenceRow, int]] | None = None  # the sender's
         self.single = plan.single(writer)
 
     def many(self, env: Env) -> tuple[list[bytes], list[bytes]] | None:

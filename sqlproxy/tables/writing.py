@@ -522,7 +522,7 @@ class InsertPlan:
         return writer.rules.finished(values, env)
 
 
-_MISSING: Any = object()
+_MISSING: object = object()
 
 
 def _times(numbers: Counter[str], times: int) -> Counter[str]:

@@ -479,7 +479,7 @@ class Conversation:
         async def read() -> list[Any]:
             return _read(readers, raws)
 
-        values: list[Any] = await self._session.guard(read())
+        values: list[object] = await self._session.guard(read())
         return values
 
     def _compiled(self, statement: Statement) -> Compiled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX
@@ -27,7 +27,7 @@ class Terms:
     owner: str = ""
     priority: int = NORMAL
     lock_wait_ms: int | None = None
-    options: Mapping[str, Any] = field(init=False, compare=False, repr=False)
+    options: Mapping[str, object] = field(init=False, compare=False, repr=False)
     """What its requests say beside their arguments (kv.base.options)."""
 
     def __post_init__(self) -> None:

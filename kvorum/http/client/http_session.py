@@ -65,7 +65,7 @@ class HttpSession:
         return found
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
-        body: dict[str, Any] = {"ns": ns, "table": table}
+        body: dict[str, object] = {"ns": ns, "table": table}
         for name in ("prefix", "start", "end", "cursor", "reverse", "limit"):
             bound = getattr(spec, name)
             if bound:

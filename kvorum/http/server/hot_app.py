@@ -392,7 +392,7 @@ class HotApi:
         if owner is not None:
             owned(request, owner, f"transaction {txn}")
 
-    _txn_verbs: ClassVar[dict[bytes, Callable[[HotApi, int, Request], Awaitable[Any]]]] = {
+    _txn_verbs: ClassVar[dict[bytes, Callable[[HotApi, int, Request], Awaitable[object]]]] = {
         b"get": _txn_get,
         b"multi-get": _txn_multi_get,
         b"put": _txn_put,

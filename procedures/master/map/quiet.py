@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log
-from typing import Any, Final
+from typing import Final
 
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SCHEDULE_QUIET_S, SCHEDULE_QUIET_UNITS
@@ -26,7 +26,7 @@ from procedures.master.map.reports import Picture
 _STEP: Final = log(1.1)
 _SMALL_BYTES: Final = 1 << 20  # below it sizes are alike
 
-Known = tuple[Any, ...]
+Known = tuple[object, ...]
 
 
 class Quiet:

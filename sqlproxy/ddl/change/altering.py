@@ -389,7 +389,7 @@ def _rename_constraint(table: Table, action: Mapping[str, object]) -> Table:
     return replace(table, checks=checks, foreign_keys=keys, notes=notes)
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Table, Mapping[str, Any]], Table]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[Table, Mapping[str, object]], Table]]] = {
     "add_column": _add_column,
     "set_default": _set_default,
     "drop_not_null": _drop_not_null,

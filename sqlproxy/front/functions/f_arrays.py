@@ -105,7 +105,7 @@ class Same:
 
     def __init__(self, key: Callable[[object], object]) -> None:
         self._key = key
-        self._kept: tuple[list[Any] | None, dict[Any, int] | None] = (None, None)
+        self._kept: tuple[list[object] | None, dict[object, int] | None] = (None, None)
 
     def __call__(self, a: object, b: object) -> bool:
         if a is None or b is None:
