@@ -93,7 +93,7 @@ class Condition:
         """Over batches that have `columns`; None: rows are asked one by one."""
 
     @functools.cached_property
-    def _holds(self) -> Callable[[Sequence[Any]], bool]:
+    def _holds(self) -> Callable[[Sequence[object]], bool]:
         return conditions.holds(self._expr)
 
     def rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:

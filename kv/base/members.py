@@ -9,7 +9,7 @@ port], …]}`, so that a client that knows no other node goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.limits import ADDRESSES_MAX
 
@@ -40,13 +40,13 @@ class Alone:
         return []
 
 
-def leader_details(leader: int | None, members: Members) -> dict[str, Any]:
+def leader_details(leader: int | None, members: Members) -> dict[str, object]:
     """The details of a NotLeader."""
     address = None if leader is None else members.address_of(leader)
     return {"leader": leader, "address": None if address is None else list(address)}
 
 
-def others_details(members: Members) -> dict[str, Any]:
+def others_details(members: Members) -> dict[str, object]:
     """More details of a refusal by a node that may know nothing but its peers."""
     return {"nodes": [list(address) for address in members.others()[:ADDRESSES_MAX]]}
 

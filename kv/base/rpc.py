@@ -84,7 +84,7 @@ def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
     return message
 
 
-def requests_of(message: list[Any]) -> list[list[Any]]:
+def requests_of(message: list[Any]) -> list[list[object]]:
     """The rows of a frame of requests, all of the shape `[rid, method, budget_ms, …]`, three
     unsigned integers first.
 
@@ -169,7 +169,7 @@ class FrameDecoder:
         self.data = data
         self._at = 0
 
-    def pull(self) -> list[Any] | None:
+    def pull(self) -> list[object] | None:
         """The next message, None if its bytes are not all here.
 
         Raises TooLarge, InvalidArgument (MALFORMED_FRAME).
@@ -262,7 +262,7 @@ def _oversize(actual: int) -> TooLarge:
     )
 
 
-def error_row(rid: int, error: KvorumError) -> list[Any]:
+def error_row(rid: int, error: KvorumError) -> list[object]:
     """The reply `[rid, 1, *error]`."""
     return [rid, FAILED, *to_wire(error)]
 

@@ -38,7 +38,7 @@ class RowCollector(Protocol):
     changed: float
     """Rows since it was kept."""
 
-    def see(self, rows: Rows, cur: Cur) -> Any:
+    def see(self, rows: Rows, cur: Cur) -> object:
         """The argument of `note` if the rows are written; `cur` reads what is there before."""
         ...
 
@@ -175,7 +175,7 @@ class Collected:
         assert isinstance(expiries, Expiries)
         return min(1.0, expiries.expired(now_ms) / self.rows) if self.rows else 0.0
 
-    def see(self, rows: Rows, cur: Cur) -> Sequence[Any]:
+    def see(self, rows: Rows, cur: Cur) -> Sequence[object]:
         return [each.see(rows, cur) for each in self.by_name.values()]
 
     def note(self, seen: Sequence[Any]) -> None:

@@ -124,7 +124,7 @@ class SplitPoint:
         self._manager, self._timers = manager, timers
         self._surveys: dict[int, Survey] = {}
 
-    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    def handle(self, _context: object, args: list[Any]) -> list[object]:
         """The handler. Raises NotLeader, Unavailable."""
         partition, how = args
         replica = self._manager.replica(partition)

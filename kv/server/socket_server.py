@@ -687,7 +687,7 @@ class _Deaf(asyncio.Protocol):
         self._ended.resume_writing()
 
 
-def _instead(row: list[Any], error: KvorumError) -> list[Any]:
+def _instead(row: list[Any], error: KvorumError) -> list[object]:
     """A reply that cannot be sent: its caller gets an error."""
     return error_row(row[0], error)
 
@@ -846,7 +846,7 @@ class SocketServer:
 
     def _refuse_orders(
         self, conn: ServerConnection, rows: list[list[object]], *, stranger: bool
-    ) -> list[list[Any]]:
+    ) -> list[list[object]]:
         """The others of them; of a `stranger`, none before its proof."""
         orders = self._orders
         rest: list[list[object]] = []
@@ -895,7 +895,7 @@ class SocketServer:
 
     def _allowed(
         self, conn: ServerConnection, rights: Rights, rows: list[list[object]]
-    ) -> list[list[Any]]:
+    ) -> list[list[object]]:
         """Those that it may send; the others are answered."""
         allowed = []
         for row in rows:

@@ -126,7 +126,7 @@ class ForceMethod:
         self._keep, self._now_ms = keep, now_ms
         self._key = rng.token(_KEY_BYTES)
 
-    async def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    async def handle(self, _context: object, args: list[Any]) -> list[object]:
         """See the module. Raises Refused, InvalidArgument."""
         voters, reason, ticket, proved = args
         config = self._config

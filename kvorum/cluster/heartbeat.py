@@ -292,7 +292,7 @@ class Pulse:
 
     # ------------------------------------------------------------------------------------- beats
 
-    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    def handle(self, _context: object, args: list[Any]) -> list[object]:
         """The method BEAT. Raises NotLeader, Refused (NOT_A_MEMBER)."""
         live = self._live
         if live is None or not self._serves():

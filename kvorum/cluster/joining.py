@@ -128,7 +128,7 @@ class JoinMethod:
         self._config, self._identity = config, identity
         self._txn, self._procedures, self._learn = txn, procedures, learn
 
-    def handle(self, _context: object, args: list[Any]) -> Awaitable[list[Any]]:
+    def handle(self, _context: object, args: list[Any]) -> Awaitable[list[object]]:
         """The handler. Raises InvalidArgument, Refused, NotLeader, what `take_in` raises."""
         self._procedures.current()
         address, version, token, proof, witness = (*args, False)[:5]  # optional, the last one

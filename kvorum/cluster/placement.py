@@ -222,7 +222,7 @@ class PartitionMethods:
             "it. It goes when it is a member no more"
         )
 
-    def verify(self, _context: object, args: list[Any]) -> list[Any]:
+    def verify(self, _context: object, args: list[Any]) -> list[object]:
         """VERIFY_REPLICA. Raises NotLeader, Corruption."""
         partition, place, key = args
         replica = self._replicas.replica(partition)

@@ -125,7 +125,7 @@ class _MasterPace:
     def begin(self) -> None:
         self._known.clear()
 
-    def handle(self, node: int, payload: Any) -> Any:
+    def handle(self, node: int, payload: Any) -> object:
         """Raises TypeError, ValueError."""
         if payload is not None:
             _, ms = payload

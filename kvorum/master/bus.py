@@ -162,7 +162,7 @@ class NodeBus:
 
         return push
 
-    def _reports(self, context: Context, args: list[Any]) -> list[Any]:
+    def _reports(self, context: Context, args: list[Any]) -> list[object]:
         """The method BUS_REPORTS. Raises NotLeader, Forbidden: a user speaks for his workers."""
         if not self._store.tso.leading:
             raise self._store.not_master("the bus is driven by the meta partition's leader")

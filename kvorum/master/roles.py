@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
 from kv.base.node_methods import Handler
@@ -99,7 +99,7 @@ class Master:
             register(method, self._handler(method))
 
     def _handler(self, method: int) -> Answers:
-        def handle(caller: Context, args: list[object]) -> Awaitable[list[Any]] | list[Any]:
+        def handle(caller: Context, args: list[object]) -> Awaitable[list[object]] | list[object]:
             handler = self._door.get(method)
             if handler is None:
                 raise self.refusal()
@@ -111,7 +111,7 @@ class Master:
     @staticmethod
     async def _after(
         asking: Awaitable[None], handler: Handler, caller: Context, args: list[object]
-    ) -> list[Any]:
+    ) -> list[object]:
         await asking
         answer = handler(caller, args)
         return answer if isinstance(answer, list) else await answer

@@ -71,7 +71,7 @@ class Access:
             "grant.take": self._take,
         }
 
-    async def handle(self, context: Context, args: list[Any]) -> list[Any]:
+    async def handle(self, context: Context, args: list[Any]) -> list[object]:
         """The node method ACCESS."""
         what, packed = args
         given = plain_data.read(packed, "arguments")

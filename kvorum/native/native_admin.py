@@ -184,7 +184,7 @@ class NativeAdmin:
             ],
         }
 
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, object]]:
         settings.check_all(values)
         procedure, began = "kvorum.set_setting", self._timers.monotonic()
         ids = [

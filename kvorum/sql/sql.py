@@ -216,7 +216,7 @@ class Front:
 
     async def _run(
         self, procedure: str, args: Mapping[str, object], tell: Callable[[str], None]
-    ) -> Any:
+    ) -> object:
         """A definition, to its end. It goes on when this client goes away."""
         self._presence.hurry()
         nonce = self._rng.token(_NAME_BYTES).hex()
@@ -264,7 +264,7 @@ class Front:
         last, _, called = await self._numbers.stand(sequence)
         return last if called else None
 
-    def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]]:
+    def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, object]]]]]:
         surface = self._surface
 
         async def procedures() -> Sequence[Mapping[str, Any]]:
@@ -282,7 +282,7 @@ class Front:
             held = [{**one, "waits": False} for one in locks_now["locks"]]
             return held + [{**one, "waits": True} for one in locks_now["waits"]]
 
-        async def pg_locks() -> Sequence[Mapping[str, Any]]:
+        async def pg_locks() -> Sequence[Mapping[str, object]]:
             found = await surface.procedures(state=None, owner=None, name=LOCK)
             locks_now = await surface.locks()
             waiting = {

@@ -48,7 +48,7 @@ class WaitMethods:
         shown = [wait.to_wire() for wait in waits[:LOCKS_REPORTED_MAX]]
         return [shown, [one.to_wire() for one in held], more]
 
-    def refuse(self, _context: object, args: list[Any]) -> list[Any]:
+    def refuse(self, _context: object, args: list[Any]) -> list[object]:
         *edge, error = args
         return [self._waits.refuse(edge, from_wire(error))]
 
@@ -198,7 +198,7 @@ def _folded(held: Iterable[Held], waiting: Mapping[tuple[int, bytes], int]) -> l
     return rows + list(folds.values())
 
 
-def _named(key: bytes, tables: Tables) -> dict[str, Any]:
+def _named(key: bytes, tables: Tables) -> dict[str, object]:
     """A storage key as its user knows it; of what is no user's table, as it is."""
     table = tables.get(key[:_PREFIX_BYTES])
     if table is None:
@@ -206,7 +206,7 @@ def _named(key: bytes, tables: Tables) -> dict[str, Any]:
     return {"ns": table.namespace, "table": table.name, "key": key[_PREFIX_BYTES:]}
 
 
-def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, Any]:
+def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, object]:
     row: dict[str, object] = {"kind": one.kind, **_named(one.key, tables)}
     if one.end is not None:
         row["end"] = _named(one.end, tables)["key"]

@@ -29,7 +29,7 @@ class RetentionMethods:
             COLLECT_BELOW: self._collect_below,
         }
 
-    async def _open(self, caller: Caller, args: list[Any]) -> list[Any]:
+    async def _open(self, caller: Caller, args: list[Any]) -> list[object]:
         at, owner, ttl_ms, *user = args
         lease = self._service.open(at, owner, ttl_ms, caller.user or "".join(user))
         await self._durable()

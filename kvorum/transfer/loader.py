@@ -186,7 +186,7 @@ class Loader:
             if (missing := [error for key, error in parents if found[key] is None])
         ]
 
-    def _stored(self, row: object, there: Any) -> Any:
+    def _stored(self, row: object, there: Any) -> object:
         """The row that this one replaces."""
         if there is None or not self._replace:
             return None

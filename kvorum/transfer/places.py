@@ -416,7 +416,7 @@ class FsspecPlace:
         return guarded(as_system_error, f"{self._uri}/{name}".rstrip("/"))
 
 
-async def _without_redirects(**options: object) -> Any:
+async def _without_redirects(**options: object) -> object:
     """A session of HTTP that goes nowhere but where it is sent."""
     http = needed("fsspec.implementations.http").aiohttp  # of its own sessions
 

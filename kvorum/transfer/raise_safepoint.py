@@ -27,7 +27,7 @@ class RaiseSafepoint:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    async def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    async def handle(self, _context: object, args: list[Any]) -> list[object]:
         """Raises what keeps a partition's log from taking it."""
         partitions, safepoint = args
         done: list[int] = []

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from typing import Any
 
 
 class OwnCancellation(Exception):
@@ -29,7 +28,7 @@ class Driven:
     def __init__(self, code: Coroutine[object, object, object]) -> None:
         self._code = code
 
-    def __await__(self) -> Generator[object, object, Any]:
+    def __await__(self) -> Generator[object, object, object]:
         task = asyncio.current_task()
         assert task is not None, "steps run in tasks of the engine"
         code, own = self._code, 0

@@ -98,7 +98,7 @@ def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[st
     return found or [_wait("turn", f"waits for its turn to run {step}", since)]
 
 
-def _running(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[str, Any]]:
+def _running(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[str, object]]:
     where = f"worker {facts.worker}" if facts.worker else "the master"
     found = []
     for key in facts.keys:
@@ -122,7 +122,7 @@ def _running(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[
     return found
 
 
-def _lock(link: Link, names: Mapping[int, str], since: int) -> dict[str, Any]:
+def _lock(link: Link, names: Mapping[int, str], since: int) -> dict[str, object]:
     name = names.get(link.blocker, "")
     who = f"procedure {link.blocker}{f' ({name})' if name else ''}"
     if link.order:
@@ -133,7 +133,7 @@ def _lock(link: Link, names: Mapping[int, str], since: int) -> dict[str, Any]:
     return wait | {"resource": link.resource, "holder": str(link.blocker)}
 
 
-def _event(record: Record, now_ms: int) -> list[dict[str, Any]]:
+def _event(record: Record, now_ms: int) -> list[dict[str, object]]:
     due = f"in {_duration(record.due_ms - now_ms)}" if record.due_ms > now_ms else "now"
     if not record.event:
         text = f"waits for a time: it runs {record.step} {due}"

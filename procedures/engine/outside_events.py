@@ -117,7 +117,7 @@ class Outside:
     def _inner(self) -> Any:
         return getattr(self.txn, "inner", self.txn)
 
-    def _run(self, coro: Coroutine[object, None, object]) -> Any:
+    def _run(self, coro: Coroutine[object, None, object]) -> object:
         """To be awaited in an async step; its result in a plain one."""
         wait = getattr(self.txn, "wait", None)
         return coro if wait is None else wait(coro)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kv.base.errors import KvorumError
 from kv.base.limits import PROCEDURE_STUCK_HIRED_MAX
@@ -166,7 +166,7 @@ class Runner:
         self.extra = min(stuck, PROCEDURE_STUCK_HIRED_MAX)
         self._places.more(self.extra)
 
-    async def _in_thread(self, id: int, call: Callable[[], object]) -> Any:
+    async def _in_thread(self, id: int, call: Callable[[], object]) -> object:
         if not self._places.claim(id):
             await self._places.take()
         try:

@@ -206,7 +206,7 @@ class Surgeon:
         options: dict[str, Any],
         dry_run: bool,
         key: str,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         actor = surgery.checked_actor(actor)
         if dry_run:
             return await self._try(what, id, reason, actor, plan, options)

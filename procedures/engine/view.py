@@ -83,7 +83,7 @@ def info(
     return shown
 
 
-def _given(name: str, data: bytes) -> dict[str, Any]:
+def _given(name: str, data: bytes) -> dict[str, object]:
     """What it was given, or keeps; of much only how much."""
     if len(data) > limits.PROCEDURE_SHOWN_BYTES_MAX:
         return {f"{name}_bytes": len(data)}

@@ -132,7 +132,7 @@ class Control:
     async def _list_schedules(self, _args: dict[str, object]) -> object:
         return await self._schedules.all()
 
-    async def _set_queue(self, args: dict[str, Any]) -> Any:
+    async def _set_queue(self, args: dict[str, Any]) -> object:
         name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
         kind = args.get("kind") or "queue"
         if kind not in KINDS:

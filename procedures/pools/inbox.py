@@ -11,7 +11,7 @@ hands it out and waits; whoever has the token completes it once, with a result o
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base import limits
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
@@ -139,7 +139,7 @@ async def was_completed(store: Rows, token: str, ok: bool, value: bytes) -> bool
     return known == plain_data.pack([ok, value])
 
 
-def read_done(data: bytes) -> tuple[bool, Any]:
+def read_done(data: bytes) -> tuple[bool, object]:
     """What a completion says: whether it went well, and its result or error."""
     ok, value = plain_data.decode(data)
     return ok, plain_data.decode(value)

@@ -53,11 +53,11 @@ def register(executor: Executor, dispatcher: Methods) -> None:
 
 
 def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
-    async def enter(caller: Caller, args: list[Any]) -> list[Any]:
+    async def enter(caller: Caller, args: list[Any]) -> list[object]:
         name, data = args
         return list(await crew.enter(name, messages.entry(data), caller.user))
 
-    async def poll(caller: Caller, args: list[Any]) -> list[Any]:
+    async def poll(caller: Caller, args: list[Any]) -> list[object]:
         name, epoch, seq, seen, again, wait_ms, said = args
         return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said, caller.user)]
 

@@ -338,7 +338,7 @@ class _Made:
         )
 
 
-def _kept(values: list[object], fn: Callable[[list[object]], object]) -> Any:
+def _kept(values: list[object], fn: Callable[[list[object]], object]) -> object:
     """NULL for nothing but NULLs."""
     kept = [value for value in values if value is not None]
     return fn(kept) if kept else None
@@ -491,7 +491,7 @@ def _array_agg(made: _Made) -> Sql:
 def nested(expressions: Expressions, listed: Sql) -> Sql:
     """The array that a list of arrays is; of nothing as it is. Raises SqlError when it runs."""
 
-    def checked(values: list[Any]) -> list[Any]:
+    def checked(values: list[Any]) -> list[object]:
         for one in values:
             if one is None:
                 raise SqlError("22004", "cannot accumulate null arrays")

@@ -572,7 +572,7 @@ def _put(t: Writer, key: bytes, row: list[object]) -> None:
     t.put(key, records.sealed(key, row))
 
 
-async def relation_rows(t: Reader, namespace: str) -> list[tuple[str, list[Any]]]:
+async def relation_rows(t: Reader, namespace: str) -> list[tuple[str, list[object]]]:
     """Names besides those of tables, and what they stand for (opened rows), in their order."""
     prefix = table_prefix(system.RELATIONS) + escape(namespace.encode())
     found = []

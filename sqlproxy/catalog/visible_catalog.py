@@ -150,7 +150,7 @@ class Seen:
         if value is not None:
             sees(own, value)
 
-    async def claim(self, context: Any, args: list[Any]) -> list[Any]:
+    async def claim(self, context: Any, args: list[Any]) -> list[object]:
         """The node method CLAIM."""
         identity, book = getattr(context.conn, "identity", None), self._books.book
         resource = table(*args)

@@ -93,8 +93,8 @@ def _unescaped(found: re.Match[str]) -> str:
     return found[1]
 
 
-def array_reader(read: Callable[[str], object]) -> Callable[[str], list[Any]]:
-    def parse(text: str) -> list[Any]:
+def array_reader(read: Callable[[str], object]) -> Callable[[str], list[object]]:
+    def parse(text: str) -> list[object]:
         start, shape = _bounds(text)
         reader = _Reader(text, start, read)
         values = reader.array()

@@ -48,7 +48,7 @@ _FIXED: Final = {
 }
 
 
-def fitting(read: Callable[[Any], object], fit: Fit | None) -> Callable[[Any], Any]:
+def fitting(read: Callable[[Any], object], fit: Fit | None) -> Callable[[object], object]:
     """Reads a value and fits it into its column."""
     return read if fit is None else lambda raw: fit(read(raw))
 

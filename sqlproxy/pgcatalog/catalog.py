@@ -323,7 +323,7 @@ class SystemCatalog:
 
     def _given(
         self, work: Translated, values: Sequence[object], session: Session
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         # What a statement names and then does not use, DuckDB would refuse.
         used = set(_USED.findall(work.sql))
         given: dict[str, object] = {

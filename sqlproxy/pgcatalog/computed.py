@@ -65,7 +65,9 @@ def register(db: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _column_wise(call: Callable[..., object], count: int, kind: pa.DataType) -> Callable[..., Any]:
+def _column_wise(
+    call: Callable[..., object], count: int, kind: pa.DataType
+) -> Callable[..., object]:
     def computed(*columns: pa.Array) -> pa.Array:
         try:
             rows = zip(*(column.to_pylist() for column in columns), strict=True)

@@ -189,7 +189,7 @@ class Store:
             found.setdefault(oid, []).append(definitions.quoted(name))
         return found
 
-    def _names(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def _names(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[object]]:
         schemas = {oid: name for name, oid in self._static.schemas.items()}
         named = [
             (schemas[space], name)

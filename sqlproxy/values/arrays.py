@@ -13,7 +13,7 @@ from typing import Any, Final
 DIMENSIONS_MAX: Final = 6
 
 
-def mapped(convert: Callable[[Any], object], value: Sequence[object]) -> list[Any]:
+def mapped(convert: Callable[[Any], object], value: Sequence[object]) -> list[object]:
     """The nested list with each element converted; NULLs stay."""
     found: list[object] = []
     for one in value:

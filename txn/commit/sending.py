@@ -350,7 +350,7 @@ def write_args(
 
 def rows_args(
     request: Request, keys: list[bytes], values: list[bytes], absent: bool
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """The arguments of a WRITE_ROWS."""
     options = request.terms.options
     if absent:

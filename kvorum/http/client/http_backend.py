@@ -274,7 +274,7 @@ class HttpBackend:
     async def cluster(self) -> dict[str, Any]:
         return dict(await self._call("GET", "/v1/cluster"))
 
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, object]]:
         body = {"settings": values}
         answer = await self._call(
             "POST", "/v1/cluster", body, twice="same", extra_ms=self._extra_ms

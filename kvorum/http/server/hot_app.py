@@ -329,7 +329,7 @@ class HotApi:
             return {"value": None, "version": None}
         return _show_own(record, request.formats.reply)
 
-    async def _txn_multi_get(self, txn: int, request: Request) -> Any:
+    async def _txn_multi_get(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.TXN_MULTI_GET)
         keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
         _may_read(request, keys)

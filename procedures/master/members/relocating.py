@@ -56,7 +56,7 @@ Room = Callable[[NodeId, PartitionId], str | None]
 """Why a replica of the partition does not fit there; None if it does, as far as is known."""
 
 
-def checked(args: object, *nodes: str) -> Mapping[str, Any]:
+def checked(args: object, *nodes: str) -> Mapping[str, object]:
     """The arguments. Raises InvalidArgument."""
     if not isinstance(args, Mapping):
         raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")

@@ -70,7 +70,7 @@ class ReshapeMethods:
         assert there is not None
         return [replica.descriptor.to_wire(), there.to_wire()]
 
-    async def freeze(self, _context: object, args: list[Any]) -> list[Any]:
+    async def freeze(self, _context: object, args: list[Any]) -> list[object]:
         """FREEZE_PARTITION: only at the epoch that the procedure saw. A thaw raises it, so an order
         that comes late freezes nothing that nobody would thaw.
         """
@@ -87,7 +87,7 @@ class ReshapeMethods:
         assert replica.state.frozen is not None
         return list(replica.state.frozen)
 
-    async def thaw(self, _context: object, args: list[Any]) -> list[Any]:
+    async def thaw(self, _context: object, args: list[Any]) -> list[object]:
         """THAW_PARTITION, by an entry also where nothing is frozen: a freeze may be on its way."""
         partition, epoch = args
         replica = self._leading(partition)

@@ -142,7 +142,7 @@ def checked_part(given: object) -> dict[str, Any]:
     return part
 
 
-def checked_request(request: object) -> dict[str, Any]:
+def checked_request(request: object) -> dict[str, object]:
     """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods.
     Raises InvalidArgument, TooLarge.
     """
@@ -168,7 +168,7 @@ def checked_request(request: object) -> dict[str, Any]:
     return args | {name: True for name in ("reset", "early") if request.get(name)}
 
 
-def _checked_manifest(manifest: object) -> list[list[Any]]:
+def _checked_manifest(manifest: object) -> list[list[object]]:
     if not isinstance(manifest, list) or len(manifest) > limits.SINK_TASKS_MAX:
         raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
     for entry in manifest:
@@ -211,7 +211,7 @@ def _checked_inline(inline: object, manifest: list[list[object]]) -> dict[str, b
     return inline
 
 
-def _checked_shape(shape: object) -> list[list[Any]]:
+def _checked_shape(shape: object) -> list[list[object]]:
     """With columns that come or go as well. Raises InvalidArgument."""
     if not isinstance(shape, list) or len(shape) > 2 * limits.COLUMNS_MAX:
         raise InvalidArgument(f"shape must be a list of at most {2 * limits.COLUMNS_MAX} columns")
@@ -229,7 +229,7 @@ def _checked_given(given: object) -> list[int]:
     return [checked_int(one, "the id of a column", 1, 2**31 - 1) for one in given]
 
 
-def _checked_replace(replace: object) -> list[Any]:
+def _checked_replace(replace: object) -> list[object]:
     if (
         not isinstance(replace, list)
         or len(replace) != _REPLACE_FIELDS

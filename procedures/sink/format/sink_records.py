@@ -272,7 +272,7 @@ def pack_pieces(pieces: list[list[object]]) -> bytes:
     return packed
 
 
-def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[Any]]:
+def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[object]]:
     """The pieces of a chunk of these rows. Raises TooLarge for a key or a value."""
     check_fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
     pieces: list[list[object]] = []

@@ -20,7 +20,7 @@ KINDS: Final[Mapping[str, str]] = {
 }
 
 
-def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
     """Rows of kvorum.jobs from rows of kvorum.procedures; what they lock says what is changed."""
     found = []
     for one in procedures:

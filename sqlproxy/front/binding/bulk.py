@@ -124,7 +124,7 @@ def _alike(column: Column, oid: int, values: Sequence[Any], writes: Converting) 
     return values if convert is None else list(map(convert, values))
 
 
-def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converting) -> list[Any]:
+def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converting) -> list[object]:
     """Values of several types, or NULLs among them."""
     converts: dict[int, Convert | None] = {}
     values: list[object] = []

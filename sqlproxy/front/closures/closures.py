@@ -91,7 +91,7 @@ def _shape(kinds: tuple[Kind, ...]) -> Any:
     return scope["make"]
 
 
-def counted_value(value: Any) -> Any:
+def counted_value(value: Any) -> object:
     """What a function has made. Raises SqlError (53200)."""
     if type(value) in _SIZED and len(value) > _SMALL:
         now().made(getsizeof(value))
@@ -161,7 +161,7 @@ def flattened(values: list[object]) -> list[Any]:
     ]
 
 
-def nested_array(values: list[object]) -> list[Any]:
+def nested_array(values: list[object]) -> list[object]:
     """Of ARRAY[[…], …]: all parts must have the same dimensions. Raises 2202E."""
     parts = [v for v in values if v]
     if len(parts) not in (0, len(values)):
@@ -183,7 +183,7 @@ def _ragged() -> SqlError:
 
 def slice_of(
     value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[object], env: Env
-) -> Any:
+) -> object:
     if value is None:
         return None
     if not bounds:

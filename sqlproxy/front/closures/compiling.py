@@ -440,7 +440,7 @@ class _Compiler:
 
         return Part("fun", call)
 
-    def _binary(self, expr: Expr) -> Callable[[Env, Any, Any], Any]:
+    def _binary(self, expr: Expr) -> Callable[[Env, object, object], object]:
         """An operator's function of two values, its arguments already converted."""
         assert isinstance(expr, Call)
         types = [a.oid for a in expr.args]

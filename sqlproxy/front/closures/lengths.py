@@ -92,7 +92,7 @@ def _numeric(precision: int, scale: int) -> Fit:
     return fit
 
 
-def round_time(value: Any, digits: int) -> Any:
+def round_time(value: Any, digits: int) -> object:
     """To so many digits of a second. A half goes away from midnight or, of a timestamp, from the
     year 2000, where PostgreSQL counts from. Raises SqlError (22008) after the year 9999.
     """

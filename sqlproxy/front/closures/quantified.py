@@ -55,7 +55,7 @@ def among(
     """
     places = range(len(keys))
 
-    def keyed(row: Sequence[object]) -> tuple[Any, ...]:
+    def keyed(row: Sequence[object]) -> tuple[object, ...]:
         return tuple(
             value if value is None or key is None else key(value)
             for key, value in zip(keys, row, strict=True)
@@ -92,7 +92,7 @@ def _nulls(row: Sequence[object]) -> tuple[int, ...]:
     return tuple([at for at, one in enumerate(row) if one is None]) if None in row else ()
 
 
-def _deciding(keys: Sequence[object], others: bool) -> Callable[[Any], bool]:
+def _deciding(keys: Sequence[object], others: bool) -> Callable[[object], bool]:
     """Whether an element equals the value; `others`: whether one does not."""
     known = frozenset(keys)
     if not others:

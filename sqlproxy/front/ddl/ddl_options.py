@@ -99,7 +99,7 @@ def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
     return found
 
 
-def table_options(nodes: Sequence[Node]) -> dict[str, Any]:
+def table_options(nodes: Sequence[Node]) -> dict[str, object]:
     """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …). Raises 22023 for others."""
     found: dict[str, object] = {}
     for node in nodes:

@@ -495,7 +495,7 @@ def _object(pairs: Sequence[Any], values: Sequence[str | None] | None = None) ->
     return "{" + ", ".join(f"{dump(k)} : {dump(v)}" for k, v in zip(keys, found, strict=True)) + "}"
 
 
-def _to_type(name: str, kind: type, convert: Callable[[Any], object]) -> Callable[[str], Any]:
+def _to_type(name: str, kind: type, convert: Callable[[Any], object]) -> Callable[[str], object]:
     def call(text: str) -> Any:
         value = load(text)
         if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind):

@@ -30,12 +30,12 @@ _NEGATIVE: Final = "negative substring length not allowed"
 # -- parts of strings
 
 
-def growing(call: Callable[..., Any]) -> Callable[..., Any]:
+def growing(call: Callable[..., Any]) -> Callable[..., object]:
     """A function whose result may be some times longer than its arguments: 54000 if it is too
     large, so that calls inside of calls do not double it again and again.
     """
 
-    def checked(*args: Any) -> Any:
+    def checked(*args: Any) -> object:
         made = call(*args)
         if made is not None:
             room(len(made))
@@ -72,7 +72,7 @@ class Pieces:
         return "".join(self._parts)
 
 
-def _substr(value: Any, start: int, count: int | None = None) -> Any:
+def _substr(value: Any, start: int, count: int | None = None) -> object:
     if count is None:
         return value[max(start - 1, 0) :]
     if count < 0:
@@ -81,7 +81,7 @@ def _substr(value: Any, start: int, count: int | None = None) -> Any:
     return value[max(start - 1, 0) : max(end - 1, 0)]
 
 
-def _overlay(value: Any, new: Any, start: int, count: int | None = None) -> Any:
+def _overlay(value: Any, new: Any, start: int, count: int | None = None) -> object:
     if start <= 0:
         raise SqlError("22011", _NEGATIVE)
     size = len(new) if count is None else count
@@ -117,7 +117,7 @@ def _pad(left: bool) -> Callable[..., str]:
     return call
 
 
-def _strip(which: str) -> Callable[..., Any]:
+def _strip(which: str) -> Callable[..., object]:
     def call(value: object, chars: object = " ") -> Any:
         if not chars:
             return value
@@ -280,7 +280,7 @@ def output(oid: int, style: Style) -> Callable[[Any], str]:
     return writer(oid, style)
 
 
-def _concat(site: Site) -> Callable[..., Any]:
+def _concat(site: Site) -> Callable[..., object]:
     if site.variadic:
         writers = [writer_of_elements(site.types[-1], site.style)]
         return lambda values: (
@@ -294,14 +294,14 @@ def _concat(site: Site) -> Callable[..., Any]:
     return call
 
 
-def writer_of_elements(array: int, style: Style) -> Callable[[list[Any]], list[str | None]]:
+def writer_of_elements(array: int, style: Style) -> Callable[[list[object]], list[str | None]]:
     from sqlproxy.front.types.registry import element_of
 
     write = output(element_of(array), style)
     return lambda values: [None if v is None else write(v) for v in values]
 
 
-def _concat_ws(site: Site) -> Callable[..., Any]:
+def _concat_ws(site: Site) -> Callable[..., object]:
     if site.variadic:
         spread = writer_of_elements(site.types[-1], site.style)
 
@@ -325,7 +325,7 @@ _WIDTH_DIGITS: Final = 10
 _FORMAT: Final = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|(\*)(?:(\d+)\$)?)?(.|$)", re.DOTALL)
 
 
-def _format(site: Site) -> Callable[..., Any]:
+def _format(site: Site) -> Callable[..., object]:
     if site.variadic:
         spread = writer_of_elements(site.types[-1], site.style)
         return lambda text, values: None if text is None else _formatted(text, spread(values or []))
@@ -400,7 +400,7 @@ def _argument(values: Sequence[str | None], number: int) -> str | None:
 def _anycat(left: bool) -> OfSite:
     """text || anything, and the other way round: the other as a cast to text writes it."""
 
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         write = writer(site.types[0] if left else site.types[1], site.style)
         if left:
             return lambda a, b: write(a) + b
@@ -409,18 +409,18 @@ def _anycat(left: bool) -> OfSite:
     return of_site
 
 
-def _any_literal(site: Site) -> Callable[..., Any]:
+def _any_literal(site: Site) -> Callable[..., object]:
     write = writer(site.types[0], site.style)
     return lambda value: quote_literal(write(value))
 
 
-def _any_nullable(site: Site) -> Callable[..., Any]:
+def _any_nullable(site: Site) -> Callable[..., object]:
     write = writer(site.types[0], site.style)
     return lambda value: "NULL" if value is None else quote_literal(write(value))
 
 
 def _nulls(count_null: bool) -> OfSite:
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         if site.variadic:
             return lambda values: (
                 None if values is None else sum((v is None) is count_null for v in values)

@@ -89,7 +89,7 @@ def zoned(left: int, right: int) -> bool:
     )
 
 
-def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
+def zoned_test(name: str) -> Callable[[object, object, object], bool]:
     """With the zone as the third argument."""
     plain = PLAIN[name]
 
@@ -192,7 +192,7 @@ def json_key(text: str) -> Any:
     return _json_key(jsonb.parse(text))
 
 
-def _json_key(value: object) -> Any:
+def _json_key(value: object) -> object:
     match value:
         case None:
             return (0,)

@@ -156,7 +156,7 @@ async def _set_type(session: State, table: str, action: d.SetType) -> None:
     await run(session, "AlterType" if plain else "ChangeType", {"name": table, **changes})
 
 
-async def _default_as(session: State, column: Column, kind: str) -> Any:
+async def _default_as(session: State, column: Column, kind: str) -> object:
     """A column's default under another type, in stored form; None if it is no constant. Raises
     SqlError (42804).
     """
