@@ -89,12 +89,22 @@ def _rows(result: PGresult) -> list[list[str | None]]:
 
 def fill(address: str, name: str) -> psycopg.Connection:
     """A connection to the database `name`, made anew with the tables of schema.sql."""
-    with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
-        connection.execute(f"drop database if exists {name}".encode())
-        connection.execute(f"create database {name} template template0 locale 'C.UTF-8'".encode())
-    made = psycopg.connect(f"{address} dbname={name}", options="-c timezone=UTC", autocommit=True)
-    made.execute((HERE / "schema.sql").read_bytes())
-    return made
+    while True:
+        with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
+            connection.execute(f"drop database if exists {name}".encode())
+            connection.execute(
+                f"create database {name} template template0 locale 'C.UTF-8'".encode()
+            )
+        made = psycopg.connect(
+            f"{address} dbname={name}", options="-c timezone=UTC", autocommit=True
+        )
+        try:
+            made.execute((HERE / "schema.sql").read_bytes())
+        except psycopg.errors.SerializationFailure:
+            # All of it is one transaction, which lasts for seconds on a busy machine: again.
+            made.close()
+            continue
+        return made
 
 
 def _record(address: str, *names: str) -> None:

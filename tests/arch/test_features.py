@@ -11,7 +11,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
+from tests.kit.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "features.md").read_text()
@@ -30,7 +30,7 @@ def test_every_row_has_the_form() -> None:
     assert [line for line in LINES if not ROW.fullmatch(line)] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
+@each("row", ROWS, ids=lambda row: row[1])
 def test_every_row_is_a_short_text(row: re.Match[str]) -> None:
     """Rows grew to 8,000 characters, which nobody read."""
     assert len(row[2]) <= SENTENCE_CHARACTERS_MAX

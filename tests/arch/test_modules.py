@@ -9,6 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.kit.each import each
 from tests.kit.machine import ROOT
 
 PACKAGES = ("raft", "kv", "tso", "txn", "procedures", "sqlproxy", "kvorum", "pyspark_kvorum")
@@ -43,7 +44,7 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph(*PACKAGES, *extra, cache_dir=None)
 
 
-@pytest.mark.parametrize("name", [m for m in modules() if not m.endswith("__main__")])
+@each("name", [m for m in modules() if not m.endswith("__main__")])
 def test_module_can_be_imported(name: str) -> None:
     """A module that cannot be imported alone (a cycle, a missing package) breaks its users."""
     importlib.import_module(name)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.each import each
 from tests.kit.machine import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(Path(p).relative_to(ROOT)))
+@each("path", FILES, ids=lambda p: str(Path(p).relative_to(ROOT)))
 def test_every_test_says_what_would_break(path: Path) -> None:
     """A red test without a docstring leaves the reader to guess what promise was broken."""
     silent = [

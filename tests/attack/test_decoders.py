@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +11,13 @@ from sqlproxy.wire import codec
 from tests.attack.decoders import _READS, Target, targets, tried
 from tests.attack.mutations import Mutator
 from tests.attack.statements import Statements
+from tests.kit.each import each
 
 TARGETS = targets()
 _OF_REPLIES = {"read_startup", "read_text"}  # asked within others
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@each("target", TARGETS, ids=lambda target: target.name)
 def test_good_and_mutated_bytes_are_taken_or_refused(target: Target) -> None:
     """Bytes of a stranger raised what nobody expects, or held the loop."""
     mutator = Mutator(7)

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.clients.sql.conftest import Sql
+from tests.kit.each import each
 from tests.kit.processes import NodeProcess
 from tests.kit.waiting import poll
 from tests.processes.test_footprint import resident_bytes
@@ -140,7 +141,7 @@ def _nothing_left(node: NodeProcess) -> Iterator[None]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("value", VALUES)
+@each("value", VALUES)
 @pytest.mark.parametrize(
     "source", ["", "from t where id = 1", "from t a join t b using (id) where id = 1"]
 )

@@ -12,6 +12,7 @@ import pytest
 from kv.base.config import OPTIONS, NodeConfig, load
 from kv.base.errors import InvalidArgument
 from kvorum.cli import start_commands
+from tests.kit.each import each
 
 SECRET = "sixteen characters and more"
 
@@ -47,7 +48,7 @@ def test_defaults_are_safe() -> None:
     assert NodeConfig(advertise="db1").reachable_at == "db1"
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@each("option", OPTIONS, ids=lambda option: option.name)
 def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
     """`kvorum start --help` shows all of them; a default that its own check refuses would be a
     trap.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from kv.base.errors import ConditionFailed, KeyLocked, TxnAborted, WriteConflict
 from kv.base.methods import BLIND, COMMITTED
 from kv.base.ops import Op, delete, put
 from kv.base.timestamps import physical_ms
+from tests.kit.each import each
 from tests.kv.mvcc.store import NOW_MS, Store, at
 
 KEYS = [b"", b"\x00", b"a", b"a\x00", b"a\x00\x01", b"a\x01", b"b", b"\xff", b"\xff\xff"]
@@ -174,7 +173,7 @@ class History:
             assert found == self.model.scan(start, end, ts, reverse)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_every_read_equals_the_model(seed: int) -> None:
     """A version would be lost, invented, or shown to the wrong snapshot."""
     history = History(seed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import msgpack
-import pytest
 
 from kv.base import limits
 from kv.mvcc import packed_rows
 from kv.mvcc.packed_rows import PackedKeys
+from tests.kit.each import each
 
 PREFIX = b"\x00\x00\x00\x64"
 
@@ -52,7 +52,7 @@ def near(chance: random.Random, keys: list[bytes]) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_d3_a_key_is_among_packed_ones_as_in_a_list(seed: int) -> None:
     """A write would pass an intent, or wait for one that is not there."""
     chance = random.Random(seed)

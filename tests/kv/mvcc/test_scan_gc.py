@@ -12,6 +12,7 @@ from kv.base.limits import SCAN_PAGE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_STATUS_
 from kv.base.ops import delete, put
 from kv.mvcc.find import find
 from kv.mvcc.gc import Due, OldVersions
+from tests.kit.each import each
 from tests.kv.mvcc.store import NOW_MS, Store, at
 
 EDGES = [
@@ -60,7 +61,7 @@ def test_b11_prefix_with_00_and_ff_edges(prefix: bytes) -> None:
         assert [item[0] for item in found] == wanted
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+@each("limit", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("rows_max", [1, 2, 5, 1000])
 @pytest.mark.parametrize("ts", [0, at(6), at(14)])
 def test_b12_reverse_is_the_forward_scan_reversed(limit: int, rows_max: int, ts: int) -> None:

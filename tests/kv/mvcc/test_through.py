@@ -13,6 +13,7 @@ from kv.base.limits import SCAN_STEP_ROWS_MAX, THROUGH_CHUNKS_MAX
 from kv.base.ops import put
 from kv.mvcc.scan import Values, scan_values
 from kv.mvcc.scan_through_intents import through_chunks
+from tests.kit.each import each
 from tests.kv.mvcc.store import Store, at
 
 ANCHOR = b"a"
@@ -76,7 +77,7 @@ def all_of(store: Store, *, through: bool, limit: int = 100) -> list[bytes]:
     return values
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_p10_a_scan_through_chunks_is_the_scan_behind_their_resolution(seed: int) -> None:
     """A row would be missing, twice, old or deleted and there all the same."""
     chance = random.Random(seed)

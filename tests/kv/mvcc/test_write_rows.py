@@ -14,6 +14,7 @@ from kv.base.system import UNVERSIONED
 from kv.mvcc.guards import Guard
 from kv.mvcc.view import Mutations
 from kv.mvcc.write_rows import write_rows
+from tests.kit.each import each
 from tests.kv.mvcc.store import NOW_MS, Store, at
 
 KEYS = [b"k%02d" % i for i in range(12)]
@@ -64,7 +65,7 @@ def told(work: Any) -> int | None:
     return version
 
 
-@pytest.mark.parametrize("seed", range(120))
+@each("seed", range(120))
 def test_b7_rows_are_what_puts_are(seed: int) -> None:
     """Rows that are sent together would be stored or refused otherwise than one by one."""
     rng = random.Random(seed)

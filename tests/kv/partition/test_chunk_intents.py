@@ -16,6 +16,7 @@ from kv.mvcc.records import Lock
 from kv.mvcc.view import Mutations
 from kv.partition.entry import Entry, decode, size_of
 from kv.partition.locks import LockMirror
+from tests.kit.each import each
 from tests.kv.mvcc.store import packed
 from tests.kv.partition.node import Node
 
@@ -151,7 +152,7 @@ BROKEN: list[tuple[dict[str, Any], type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "kind"), BROKEN)
+@each(("wrong", "kind"), BROKEN)
 def test_o6_packed_rows_are_what_they_say(wrong: dict[str, Any], kind: type[Exception]) -> None:
     """Packed rows lock other keys than they say, or lie there and can never become versions."""
     node = Node()

@@ -40,6 +40,7 @@ from kv.partition.read_point import ReadPoint
 from kv.partition.timestamps import AtOnce
 from kv.storage.engine import STATE_FAMILIES, Getter, MultiGetter
 from kv.storage.memory import MemoryEngine
+from tests.kit.each import each
 from tests.kv.partition.node import START_MS, Conn, Node
 
 
@@ -340,7 +341,7 @@ BAD: list[tuple[int, list[Any], type[KvorumError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "args", "error"), BAD)
+@each(("method", "args", "error"), BAD)
 def test_c15_bad_input_is_refused_with_nothing_written(
     method: int, args: list[Any], error: type[KvorumError]
 ) -> None:

@@ -20,6 +20,7 @@ from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.openapi import DECLARED
 from kvorum.http.routes.rights import SELF
 from kvorum.http.routes.route import Route
+from tests.kit.each import each
 from tests.kit.machine import free_port_base
 
 ROUTES: tuple[Route | Declared, ...] = (*HOT_ROUTES, *DECLARED, *console.ROUTES.declared)
@@ -135,7 +136,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield made
 
 
-@pytest.mark.parametrize("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
+@each("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
 @pytest.mark.parametrize("wrong", ["nothing", "other", "expired", "revoked", "no scheme"])
 def test_nobody_gets_in(scene: Scene, route: Route | Declared, wrong: str) -> None:
     """A route that answers whoever asks gives the cluster away. (429: after too many failures.)"""
@@ -163,7 +164,7 @@ def test_what_changes_needs_more_than_the_consoles_cookie(scene: Scene) -> None:
             assert refused.json()["error"]["code"] == "CSRF", (route.method, path)
 
 
-@pytest.mark.parametrize("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
+@each("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
 def test_without_the_right_it_is_refused_and_with_it_it_is_not(
     scene: Scene, route: Route | Declared
 ) -> None:

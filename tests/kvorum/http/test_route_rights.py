@@ -17,6 +17,7 @@ from kvorum.http.routes.openapi import DECLARED
 from kvorum.http.routes.route import Route
 from kvorum.http.server.fastapi_app import application
 from kvorum.http.server.hot_app import HotApi
+from tests.kit.each import each
 
 COLD = (
     *(*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared),
@@ -42,7 +43,7 @@ def test_the_hot_application_serves_what_is_declared() -> None:
     assert declared == exact | verbs | records | {"/v1/txn/{id}"}
 
 
-@pytest.mark.parametrize("route", [*HOT_ROUTES, *COLD], ids=lambda r: f"{r.method} {r.path}")
+@each("route", [*HOT_ROUTES, *COLD], ids=lambda r: f"{r.method} {r.path}")
 def test_a_route_says_its_right(route: Route | Declared) -> None:
     """A right that names a part which the path does not have can be checked by nobody."""
     action, kind, name = route.right

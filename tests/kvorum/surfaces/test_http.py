@@ -16,6 +16,7 @@ import pytest
 import kvorum
 from kv.base import limits
 from kvorum.http.routes.openapi import ROUTES
+from tests.kit.each import each
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 PACKED = {"content-type": "application/msgpack", "accept": "application/msgpack"}
@@ -312,7 +313,7 @@ def test_openapi_describes_every_route(http: httpx.Client) -> None:
     assert "http://" not in page.text.replace("http-equiv", "")
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
+@each("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
 def test_every_documented_route_is_served(http: httpx.Client, route: Any) -> None:
     """A documented route that answers "no such route" is a promise that nobody keeps."""
     path = re.sub(r"\{\w+\}", "no-such", route.path.replace("{id}", "1"))
@@ -414,9 +415,7 @@ BAD: list[tuple[str, str, object, int]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "url", "body", "status"), BAD, ids=[f"{i}-{b[1][:40]}" for i, b in enumerate(BAD)]
-)
+@each(("method", "url", "body", "status"), BAD, ids=[f"{i}-{b[1][:40]}" for i, b in enumerate(BAD)])
 def test_bad_input(http: httpx.Client, method: str, url: str, body: object, status: int) -> None:
     """The right status, a complete error, and nothing done."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -16,6 +16,7 @@ from kv.base.ids import TableId
 from kvorum import Delete, Put
 from kvorum.api.names import Names
 from sqlproxy.rows.schema import Table
+from tests.kit.each import each
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 NS = "default"
@@ -59,7 +60,7 @@ def tables(served: Served) -> Iterator[None]:
     served.by_name["embedded"].drop_table(NS, "free_kv")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 @pytest.mark.parametrize("name", RULED)
 def test_p8_raw_writes_of_ruled_tables_are_refused(
     served: Served, db: kvorum.Database, name: str, way: str

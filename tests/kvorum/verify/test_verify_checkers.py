@@ -12,6 +12,7 @@ import pytest
 from kv.base.errors import InvalidArgument
 from kvorum.verify.catalog import CHECKERS, WORKLOADS, judge
 from kvorum.verify.history import Header, History
+from tests.kit.each import each
 from tests.kvorum.verify.story import Story
 
 # ------------------------------------------------------------------------------------------ bank
@@ -414,7 +415,7 @@ ALL_CLEAN = {
 }
 
 
-@pytest.mark.parametrize(("name", "case"), [(n, c) for n, some in ALL_BAD.items() for c in some])
+@each(("name", "case"), [(n, c) for n, some in ALL_BAD.items() for c in some])
 def test_verify_rejects_known_bad_histories(name: str, case: str) -> None:
     """A checker that misses its own textbook case misses the real one."""
     story = ALL_BAD[name][case]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from scripts.record_sql_queries import answer
+from tests.kit.each import each
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
@@ -17,7 +17,7 @@ DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text(enc
 """What is refused, or said in other words: the SQLSTATE by query."""
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=[row[0] for row in RECORDED])
+@each("recorded", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_query_as_postgresql(filled: psycopg.Connection, recorded: list[Any]) -> None:
     """A join, an aggregate, a window or a set operation answers otherwise than PostgreSQL 15."""
     found = answer(filled.pgconn, recorded[0])

@@ -7,6 +7,7 @@ import pytest
 from kv.base.rights import CLUSTER, PUBLIC, Action, Grant, Kind, Resource, Role, Roles
 from sqlproxy.catalog.privileges import ACTIONS, ALL, Place, Rights
 from sqlproxy.rows.schema import View
+from tests.kit.each import each
 
 VIEW = View(2000, "shop", "v", "SELECT 1", owner="boss")
 
@@ -22,7 +23,7 @@ def _rights(granted: Grant, role: str) -> Rights:
     [CLUSTER, Resource(Kind.NAMESPACE, "shop"), Resource(Kind.TABLE, "v", "shop")],
     ids=str,
 )
-@pytest.mark.parametrize("letter", [one for one in ALL["view"] if one in ACTIONS])
+@each("letter", [one for one in ALL["view"] if one in ACTIONS])
 def test_grants_of_other_surfaces_count_in_sql(letter: str, resource: Resource, role: str) -> None:
     """Who may read a table over HTTP would be refused in SQL, or get more than was granted."""
     rights = _rights(Grant(frozenset({ACTIONS[letter]}), resource), role)

@@ -14,6 +14,7 @@ import pytest
 
 from scripts.record_sql_conversations import GENERATED, HERE, Server, cases, files, generated
 from tests.clients.sql.conftest import node
+from tests.kit.each import each
 from tests.kit.processes import NodeProcess
 
 __all__ = ["node"]
@@ -34,7 +35,7 @@ def server(node: NodeProcess) -> Iterator[Server]:
     found.close()
 
 
-@pytest.mark.parametrize("recorded", BY_HAND, ids=[one[0] for one in BY_HAND])
+@each("recorded", BY_HAND, ids=[one[0] for one in BY_HAND])
 def test_messages_end_as_in_postgresql(server: Server, recorded: list[Any]) -> None:
     """A client waits for an answer that never comes, is told another state, or finds other rows."""
     found = server.asked(recorded[0])

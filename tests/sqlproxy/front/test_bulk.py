@@ -19,6 +19,7 @@ from sqlproxy.front.syntax.syntax import parse, split, whole
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.writing import InsertPlan
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 from tests.sqlproxy.front.names import FakeNames
 
 TYPES = (
@@ -282,7 +283,7 @@ def test_p1_texts_with_a_slip(seed: int) -> None:
         assert found == wanted, "".join(text)
 
 
-@pytest.mark.parametrize("odd", NOT_PLAIN)
+@each("odd", NOT_PLAIN)
 @pytest.mark.parametrize("row", [0, 7, ROWS - 1])
 def test_p1_what_is_not_plain_goes_to_the_parser(odd: str, row: int) -> None:
     """An expression would be read as something else, or an error point at the wrong place."""

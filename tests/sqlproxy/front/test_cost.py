@@ -24,6 +24,7 @@ from sqlproxy.pg import oids
 from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval
+from tests.kit.each import each
 from tests.sqlproxy.front import test_raising
 from tests.sqlproxy.front.test_expressions import ENV
 
@@ -201,7 +202,7 @@ _SIZED: Final = [
 ]
 
 
-@pytest.mark.parametrize("proc", _SIZED, ids=[f"{p.source}{p.args}" for p in _SIZED])
+@each("proc", _SIZED, ids=[f"{p.source}{p.args}" for p in _SIZED])
 def test_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
     """Thousands of its calls would hold the loop, and the short way of one row would compute it."""
     concrete = tuple(_CONCRETE.get(oid, oid) for oid in proc.args)

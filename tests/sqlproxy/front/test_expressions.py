@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from sqlproxy.front import front
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures import compiling
 from sqlproxy.front.functions.f_text import output
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 from tests.sqlproxy.front.names import DifferentlyHere, FakeNames, known_differences
 
 RECORDED = json.loads(Path(__file__).with_name("expressions.json").read_text(encoding="utf-8"))
@@ -50,7 +49,7 @@ def answer(expression: str) -> list[Any]:
         return [error.sqlstate, error.message, error.position]
 
 
-@pytest.mark.parametrize("row", RECORDED, ids=[row[0] for row in RECORDED])
+@each("row", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_expression_as_postgresql(row: list[Any]) -> None:
     """A value, its type, its modifier or the error's SQLSTATE and words differ from PostgreSQL
     15's.

@@ -14,6 +14,7 @@ from sqlproxy.front.bound.exprs import Call, Column, Param
 from sqlproxy.front.closures import compiling
 from sqlproxy.front.syntax.syntax import parse, split
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 from tests.sqlproxy.front.names import FakeNames
 
 
@@ -142,7 +143,7 @@ def test_p4_a_table_with_everything() -> None:
     assert made.options == {"replicas": 3, "tags": ("ssd", "eu")}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "state"),
     [
         ("create table z (a int, a int)", "42701"),

@@ -18,6 +18,7 @@ from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
 from sqlproxy.values.interval import Interval
+from tests.kit.each import each
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV
 
@@ -62,7 +63,7 @@ _KNOWN = sorted(
 )
 
 
-@pytest.mark.parametrize("proc", [one[2] for one in _KNOWN], ids=[f"{a}{b}" for a, b, _ in _KNOWN])
+@each("proc", [one[2] for one in _KNOWN], ids=[f"{a}{b}" for a, b, _ in _KNOWN])
 def test_what_is_said_never_to_raise_does_not(proc: r.Proc) -> None:
     """DuckDB computes it for rows that a guard should have spared, and the statement fails."""
     concrete = tuple(1007 if oid == oids.ANYARRAY else oid for oid in proc.args)

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sqlproxy.front import front
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 from tests.sqlproxy.front.names import FakeNames
 
 HERE = Path(__file__).parent
@@ -30,7 +29,7 @@ def answer(text: str) -> list[Any]:
     return [list(bound.parameters), fields]
 
 
-@pytest.mark.parametrize("row", RECORDED, ids=[row[0] for row in RECORDED])
+@each("row", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_statement_as_postgresql(row: list[Any]) -> None:
     """A client is told other columns, parameters or errors than by PostgreSQL 15."""
     text, *wanted = row

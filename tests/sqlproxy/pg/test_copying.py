@@ -19,6 +19,7 @@ from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.answers import Columns, CopyFormat, Field
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 
 GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())
 FIELDS = (Field("a", oids.INT4), Field("b", oids.TEXT))
@@ -75,14 +76,14 @@ def read(of: CopyFormat, data: bytes, piece: int) -> list[tuple[Any, ...]]:
     return rows + reader.finish()
 
 
-@pytest.mark.parametrize(("options", "wanted"), GOLDEN["copy_out"])
+@each(("options", "wanted"), GOLDEN["copy_out"])
 def test_rows_out_are_postgresqls_bytes(options: str, wanted: str) -> None:
     """A file made by COPY TO could not be read by others, or held other values."""
     assert written(of_options(options), ROWS).decode("latin-1") == wanted
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-@pytest.mark.parametrize(("options", "data", "wanted"), GOLDEN["copy_in"])
+@each(("options", "data", "wanted"), GOLDEN["copy_in"])
 def test_rows_in_are_postgresqls_rows(options: str, data: str, wanted: Any, piece: int) -> None:
     """A file was read differently from PostgreSQL, or depending on how the network cut it."""
     if isinstance(wanted, list):
@@ -127,7 +128,7 @@ def test_garbage_is_read_or_refused(data: bytes, options: str, piece: int) -> No
 
 
 @pytest.mark.parametrize("piece", [1, 3, 1000])
-@pytest.mark.parametrize(
+@each(
     ("options", "data", "wanted"),
     [
         ("", b"1\tb\\", [(1, "b")]),

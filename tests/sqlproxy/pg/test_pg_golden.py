@@ -11,6 +11,7 @@ import pytest
 from sqlproxy.pg import binary, oids, text, zones
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden.json").read_text())
@@ -80,7 +81,7 @@ def test_literals_mean_what_they_mean_in_postgresql(name: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(
+@each(
     "record",
     [r for r in GOLDEN["values"] if "binary" in r and "bytes" not in r["binary"]],
     ids=lambda r: f"{r['type']}:{r['in']}"[:60],
@@ -104,7 +105,7 @@ def refused_in_binary(record: dict[str, str]) -> bool:
     return reason in (YEARS, "24:00:00 is no time here", "subscripts begin at 1")
 
 
-@pytest.mark.parametrize("row", GOLDEN["types"], ids=lambda row: row[0])
+@each("row", GOLDEN["types"], ids=lambda row: row[0])
 def test_types_have_postgresqls_oids_typmods_and_names(row: list[Any]) -> None:
     """RowDescription and format_type would tell clients another type than PostgreSQL's."""
     name, oid, typmod, shown, bare, typname, size, array, category, element = row

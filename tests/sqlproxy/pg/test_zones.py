@@ -18,13 +18,14 @@ from scripts.record_sql_zones import ask
 from sqlproxy.pg import datetimes, zones
 from sqlproxy.pg.style import Style, is_utf8
 from sqlproxy.values.errors import SqlError
+from tests.kit.each import each
 
 RECORDED: list[list[Any]] = json.loads(
     (Path(__file__).parent / "zones.json").read_text(encoding="utf-8")
 )
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=[row[0] for row in RECORDED])
+@each("recorded", RECORDED, ids=[row[0] for row in RECORDED])
 def test_zone_is_read_and_shown_as_postgresql(recorded: list[Any]) -> None:
     """SET TimeZone, AT TIME ZONE or a literal would take a zone otherwise than PostgreSQL 15."""
     assert _answers(recorded[0]) == recorded[1:]

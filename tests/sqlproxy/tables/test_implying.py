@@ -22,6 +22,7 @@ from sqlproxy.tables import predicates
 from sqlproxy.tables.access import Ordering, choose
 from sqlproxy.tables.compile_rules import bound_condition
 from sqlproxy.tables.implied_predicates import usable
+from tests.kit.each import each
 
 T = Table(
     id=TableId(9),
@@ -88,7 +89,7 @@ def index(where: str) -> Index:
     return Index(TableId(10), "i", (IndexColumn(2),), where=where, where_columns=(1, 2, 3, 4, 5))
 
 
-@pytest.mark.parametrize(("predicate", "where", "used"), USES)
+@each(("predicate", "where", "used"), USES)
 def test_p8_what_a_where_implies(predicate: str, where: str, used: bool) -> None:
     """An index used without being implied misses rows; every row that the WHERE lets through must
     have an entry.
