@@ -10,10 +10,15 @@ SQL_COMMIT_MS_MAX, and a schema change waits longer than both between two versio
 holds the schema's row: it commits only if that row is what the changes were bound to, and stays so
 until the commit. The clock is read where the commit begins, so a pause before it makes it an old
 one; a pause after it ends the commit's deadline, which partitions see, too.
+
+A definition of the transaction's own changes the row, too, while the transaction goes on. Where it
+has only added rows, and nothing that was declared before is another now, they are bound to what is
+declared since (`moved`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from kv.base.errors import WriteConflict
@@ -23,6 +28,8 @@ from sqlproxy.catalog import catalog
 from sqlproxy.catalog.declaration_users import Presence
 from txn.transaction import Transaction
 
+Newest = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
+"""What is acknowledged now, and its version."""
 NEVER: Final = float("-inf")  # looked at: it is not what is declared now
 
 
@@ -37,12 +44,24 @@ class Fence:
         self._presence = presence
         self._oldest: tuple[float, int] | None = None
         self._sent = False  # the commit is under way, unfenced
+        self._adds = True  # rows, and does nothing else
+        self._moved = False  # to what was declared after the transaction's snapshot
 
-    def bound(self, at: float, version: int) -> None:
+    def bound(self, at: float, version: int, *, adds: bool = False) -> None:
+        """`adds`: whatever is declared beside, rows that are new break no rule of it."""
+        self._adds = self._adds and adds
         if self._oldest is None or at < self._oldest[0]:
             self._oldest = at, version
             if self._presence is not None:
                 self._presence.bound(self)
+
+    def moves(self, version: int) -> bool:
+        """Whether what is bound to this version can be bound to one that only declares more."""
+        return self._adds and self._oldest is not None and self._oldest[1] == version
+
+    def moved(self, at: float, version: int) -> None:
+        """It is, as of a look at `at`."""
+        self._oldest, self._moved = (at, version), True
 
     def binds(self, version: int) -> bool:
         """Whether it may still commit, unfenced, what was bound below this version."""
@@ -59,9 +78,12 @@ class Fence:
             lingers = self._oldest[1] if unknown and self._sent else None
             self._presence.released(self, unknown=lingers)
         self._oldest, self._sent = None, False
+        self._adds, self._moved = True, False
 
-    async def hold(self, t: Transaction) -> None:
-        """Raises WriteConflict: the schema changed since; KvorumError."""
+    async def hold(self, t: Transaction, newest: Newest | None = None) -> None:
+        """`newest`: a read of the store, for what was moved. Raises WriteConflict: the schema
+        changed since; KvorumError.
+        """
         if self._oldest is None:
             return
         at, version = self._oldest
@@ -70,14 +92,15 @@ class Fence:
             self._sent = True
             return
         key = catalog.schema_key(self.database)
-        there = await catalog.schema_version(t, self.database)
+        row = await (newest if newest is not None and self._moved else t.get)(key)
+        there, _ = catalog.schema_row(key, row[0])
         if there != version:
             raise WriteConflict(
                 f"what is declared in {self.database} changed since the transaction's first "
                 "change was bound to it; run it again",
                 details={"database": self.database, "bound": version, "now": there},
             )
-        if t.spilled:
-            t.check(key, (await t.get(key))[1])  # an intent of the long commit stands for it
+        if t.spilled or self._moved:
+            t.check(key, row[1])  # an intent of the long commit stands for it
         else:
             t.hold_key(key)

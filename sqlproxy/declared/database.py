@@ -7,7 +7,8 @@ key of a remembered plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kv.base.ids import TableId
@@ -28,6 +29,11 @@ from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 
 PUBLIC: Final = "public"
+
+
+def _bare(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Without what others say of them."""
+    return {name: replace(t, referenced_by=(), version=0) for name, t in tables.items()}
 
 
 class Declared:
@@ -62,6 +68,18 @@ class Declared:
             types={one.id: one for one in found.types},
             schema_comment=self.place.schema_comment,
         )
+
+    def extends(self, before: Declared) -> bool:
+        """Whether all that was declared before is the same now, to whoever adds rows: that more
+        tables refer to one is nothing to them.
+        """
+        pairs: Sequence[tuple[Mapping[str, object], Mapping[str, object]]] = (
+            (_bare(self._tables), _bare(before._tables)),
+            (self._views, before._views),
+            (self._sequences, before._sequences),
+            (self._types, before._types),
+        )
+        return all(now.get(name) == one for now, then in pairs for name, one in then.items())
 
     def table(self, name: str) -> Table | None:
         return self._tables.get(name)

@@ -32,11 +32,12 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     if session.block.wrote and not fresh:
         await _commit_changes(session)
     session.check_writable(procedure)
+    before = await session.declared() if session.block.wrote else None
     try:
         whole = {"namespace": session.database, **args}
         if procedure in _OWNED and (owner := session.permits.role):
             whole.setdefault("owner", owner)
-        return await session.services.run(procedure, whole, session.report_progress)
+        found = await session.services.run(procedure, whole, session.report_progress)
     except asyncio.CancelledError:
         session.interrupts.explain(
             f"{procedure} is a job of its own: if it was begun it goes on, SHOW JOBS tells."
@@ -46,6 +47,9 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
         session.services.catalogs.forget(session.database)
         if not session.block.wrote:
             await session.block.renew()
+    if before is not None:
+        await session.rebound(before)
+    return found
 
 
 async def _commit_changes(session: State) -> None:

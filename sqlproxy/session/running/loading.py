@@ -151,7 +151,7 @@ class Loader:
         session, block = self._session, self._session.block
         alone = not block.explicit
         t = await session.work()
-        session.bound(self._declared)
+        session.bound(self._declared, adds=True)
         block.statements += 1
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)

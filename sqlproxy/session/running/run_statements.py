@@ -298,7 +298,9 @@ async def _changed(
         prepared = await with_stands(session, prepared)
     assert prepared.declared is not None
     t = await session.work()
-    session.bound(prepared.declared)
+    plan = prepared.plan
+    adds = isinstance(plan, InsertPlan) and plan.insert.conflict is None
+    session.bound(prepared.declared, adds=adds)
     block.statements += 1
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)

@@ -202,7 +202,7 @@ class Block:
         t, self._t = self._t, None
         try:
             if t is not None:
-                await self.fence.hold(t)
+                await self.fence.hold(t, self._client.get)
                 await t.commit()
         finally:
             self._end(unknown=t is not None and t.state in (TxnState.COMMITTING, TxnState.UNKNOWN))

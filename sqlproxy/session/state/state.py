@@ -161,9 +161,20 @@ class State:
         catalogs = self.services.catalogs
         return catalogs.fresh(self.database) or await catalogs.declared(self.database)
 
-    def bound(self, declared: Declared) -> None:
-        """The transaction makes a change that is bound to this."""
-        self.block.fence.bound(self.services.catalogs.looked(declared), declared.version)
+    def bound(self, declared: Declared, *, adds: bool = False) -> None:
+        """The transaction makes a change that is bound to this. `adds`: it adds rows."""
+        looked = self.services.catalogs.looked(declared)
+        self.block.fence.bound(looked, declared.version, adds=adds)
+
+    async def rebound(self, before: Declared) -> None:
+        """A definition of the transaction's own came behind its changes: they are bound to what was
+        declared before that.
+        """
+        if not self.block.fence.moves(before.version):
+            return
+        now = await self.declared()
+        if now.extends(before):
+            self.block.fence.moved(self.services.catalogs.looked(now), now.version)
 
     @property
     def style(self) -> Style:

@@ -333,6 +333,42 @@ def test_p10_definitions_inside_blocks(sql: Sql, t: psycopg.Connection) -> None:
     assert t.execute("SELECT id FROM m").fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize("change", ["INSERT INTO n VALUES (2)", "DELETE FROM n WHERE id = 1"])
+def test_a_block_of_definitions_may_take_long(sql: Sql, t: psycopg.Connection, change: str) -> None:
+    """On a busy machine a migration was refused because of its own definitions. A row that it
+    removes may be one that what it defines would refer to: then it is.
+    """
+    t.execute("CREATE TABLE n (id int PRIMARY KEY)")
+    t.execute("INSERT INTO n VALUES (1)")
+    with sql.connect() as one:
+        one.execute(change)
+        one.execute("CREATE TABLE m (id int PRIMARY KEY REFERENCES n)")
+        one.execute("SELECT pg_sleep(2.2)")  # longer than SQL_FENCE_MS
+        one.execute("CREATE TABLE o (id int PRIMARY KEY)")
+        one.execute("SELECT pg_sleep(2.2)")
+        if change.startswith("INSERT"):
+            one.execute("INSERT INTO m VALUES (2)")
+            one.commit()
+            assert t.execute("SELECT id FROM m").fetchall() == [(2,)]
+        else:
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                one.commit()
+    t.execute("DROP TABLE m, n, o")
+
+
+def test_others_may_not_define_meanwhile(sql: Sql, t: psycopg.Connection) -> None:
+    """What a block adds would lack what somebody else has declared for it."""
+    t.execute("CREATE TABLE n (id int PRIMARY KEY, v int)")
+    with sql.connect() as one:
+        one.execute("INSERT INTO n VALUES (1, 1)")
+        one.execute("CREATE TABLE m (id int)")
+        one.execute("SELECT pg_sleep(2.2)")
+        t.execute("ALTER TABLE n ADD COLUMN w int DEFAULT 7")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            one.commit()
+    t.execute("DROP TABLE m, n")
+
+
 def test_a_client_may_call_itself_anything_and_wait_long(sql: Sql, t: psycopg.Connection) -> None:
     """Tools send long names; their transactions would all be refused, and so would long waits."""
     with sql.connect() as one:
