@@ -15,6 +15,7 @@ from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.front.front import coerce_to
 from sqlproxy.front.types.registry import element_of
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field, Fit, Row, Values
 from sqlproxy.session.commands import run_commands
@@ -133,7 +134,7 @@ async def _confirmed(
         catalogs.roles.forget()
     now = await catalogs.declared_since(session.database, catalogs.moment())
     if now is not prepared.declared:
-        parsed = front.parse(prepared.text)
+        parsed = await aside(prepared.text, front.parse, prepared.text)
         prepared = await prepare(session, prepared.text, parsed, prepared.oids)
         bound = prepared.bound
     session.check(prepared)

@@ -18,7 +18,7 @@ from sqlproxy.declared.database import Declared
 from sqlproxy.front import front
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.syntax.syntax import Parsed
-from sqlproxy.loop.statement_threads import aside
+from sqlproxy.loop.statement_threads import aside, is_long
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import Table
@@ -51,10 +51,19 @@ async def parse(session: State, text: str, oids: Sequence[int]) -> Prepared:
     """Raises SqlError."""
     found = None if session.block.status == "E" else known(session, text, oids)
     if found is None:
+        found = await _read(session, text, tuple(oids))
+    return _described(session, found) if type(found.bound) in _REFERRING else found
+
+
+async def _read(session: State, text: str, oids: tuple[int, ...]) -> Prepared:
+    """Raises SqlError."""
+
+    async def read() -> Prepared:
         parsed = await aside(text, front.parse, text)
         _check_allowed(session, parsed)
-        found = await session.interrupts.guard(prepare(session, text, parsed, tuple(oids)))
-    return _described(session, found) if type(found.bound) in _REFERRING else found
+        return await prepare(session, text, parsed, oids)
+
+    return await session.interrupts.guard(read(), reads=is_long(text))
 
 
 def known(session: State, text: str, oids: Sequence[int]) -> Prepared | None:
@@ -90,8 +99,7 @@ async def current(session: State, statement: Prepared) -> Prepared:
     if statement.declared is None or statement.declared is declared:
         return statement
     oids = tuple(statement.parameters)  # as the client knows them, and writes its values
-    parsed = await aside(statement.text, front.parse, statement.text)
-    again = await prepare(session, statement.text, parsed, oids)
+    again = await _read(session, statement.text, oids)
     if type(again.bound) not in _REFERRING and not described_alike(again, statement):
         raise SqlError(
             UNSUPPORTED,

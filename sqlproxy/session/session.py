@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from sqlproxy.front import front
-from sqlproxy.loop.statement_threads import aside
+from sqlproxy.loop.statement_threads import aside, is_long
 from sqlproxy.pg.answers import Values
 from sqlproxy.session import preparing
 from sqlproxy.session.dispatch import bind
@@ -67,7 +67,10 @@ class SqlSession:
 
     async def split(self, text: str) -> list[str]:
         state = self._state
-        parts = await aside(text, front.split, text)
+        if is_long(text):
+            parts = await self.guard(aside(text, front.split, text), reads=True)
+        else:
+            parts = front.split(text)
         state.block.lone = len(parts) == 1
         state.block.implicit = len(parts) > 1
         state.activity.message = text

@@ -12,12 +12,14 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any, Final, Literal
 
+from kv.base.limits import SQL_KEPT_BYTES_MAX
 from sqlproxy.front.bound.env import Env
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import now
 
 Fn = Callable[[Sequence[Any], Env], Any]
 _SMALL: Final = 1_024  # characters, bytes or elements: smaller values are not counted
+_KEPT: Final = object()  # so many bytes of constants a run keeps
 _SIZED: Final = frozenset((str, bytes, list))
 Kind = Literal["col", "par", "con", "fun"]
 
@@ -30,6 +32,7 @@ class Part:
 
     kind: Kind
     at: Any
+    fixed: bool = False  # a closure whose value is the same in each row of a run
 
     @property
     def fn(self) -> Fn:
@@ -63,6 +66,12 @@ def strict_call(function: Any, parts: list[Part]) -> Fn:
         return function(*values)
 
     return call
+
+
+def any_call(function: Any, parts: list[Part]) -> Fn:
+    """The same of one that takes NULL."""
+    fns = [p.fn for p in parts]
+    return lambda row, env: function(*[fn(row, env) for fn in fns])
 
 
 _READS: Final[dict[Kind, str]] = {
@@ -151,6 +160,28 @@ def once_for_all(find: Callable[[Env], object]) -> Callable[[Env], Any]:
         return memo[mine]
 
     return found
+
+
+def large_constant(fn: Fn) -> Fn:
+    """A constant that is too large to be kept with a plan: it is kept while a statement runs, if
+    all of these together are not too large for that, too.
+    """
+    mine = object()
+
+    def call(row: Sequence[object], env: Env) -> object:
+        memo = env.memo
+        if memo is None:
+            memo = env.memo = {}
+        elif mine in memo:
+            return memo[mine]
+        value = counted_value(fn(row, env))
+        kept: Any = memo.get(_KEPT, 0)
+        size = kept + getsizeof(value)
+        if size <= SQL_KEPT_BYTES_MAX:
+            memo[mine], memo[_KEPT] = value, size
+        return value
+
+    return call
 
 
 def flattened(values: list[object]) -> list[Any]:

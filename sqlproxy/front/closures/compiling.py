@@ -48,10 +48,12 @@ from sqlproxy.front.closures.closures import (
     Fn,
     Part,
     all_of,
+    any_call,
     any_of,
     counted,
     counted_value,
     flattened,
+    large_constant,
     nested_array,
     no_value,
     once_for_all,
@@ -188,7 +190,8 @@ class _Compiler:
                 f"{type(expr).__name__.lower()} in an expression over one row is not supported",
             )
         made: Part = handler(self, expr)
-        if made.kind == "fun" and type(expr) in _MAKING and _may_be_large(expr.oid):
+        large = type(expr) in _MAKING and _may_be_large(expr.oid)
+        if made.kind == "fun" and large and not made.fixed:
             return Part("fun", counted(made.at))
         return made
 
@@ -312,16 +315,15 @@ class _Compiler:
         if strict and any(a.kind == "con" and a.at is None for a in args):
             return Part("con", None)
         volatile = isinstance(expr, Call) and expr.proc.volatile != "i"
-        if not volatile and all(a.kind == "con" for a in args):
+        fixed = not volatile and all(a.kind == "con" or a.fixed for a in args)
+        if fixed and all(a.kind == "con" for a in args):
             try:
                 with folding():
                     return Part("con", counted_value(function(*(a.at for a in args))))
             except SqlError:
                 pass  # it fails when it is reached, as in PostgreSQL's CASE
-        if not strict:
-            fns = [a.fn for a in args]
-            return Part("fun", lambda row, env: function(*[f(row, env) for f in fns]))
-        return Part("fun", strict_call(function, args))
+        call = strict_call(function, args) if strict else any_call(function, args)
+        return Part("fun", large_constant(call), fixed=True) if fixed else Part("fun", call)
 
     def _with_env(self, function: Any, args: list[Part], strict: bool) -> Part:
         function = pausing(function, short=True)

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from kv.base.limits import SQL_TOKENS_MAX
+from sqlproxy.values.breaks import pause
 
 LIST_MIN: Final = 64  # fewer literals are parsed as quickly
 FIRST: Final = 1_000_000  # the number of the first list: no parameter has so high a one
@@ -45,6 +46,7 @@ _ROW: Final = r"\((?:[^'()]++|'[^']*+'){0,5000}\)"
 _ONE_ROW: Final = re.compile(_ROW)
 _ROWS: Final = re.compile(rf"(?:{_ROW}\s*+,\s*+){{1,1000}}")
 _CLOSED: Final = re.compile(r"\s*+\)")
+_TOKENS: Final = 1 << 8  # that are found between two breaks
 _PIECE: Final = 1 << 16  # characters that are decoded at once
 Rows = Sequence[Sequence[Any]]
 
@@ -57,6 +59,8 @@ def read(text: str) -> tuple[str, list[Rows]] | None:
     lists: list[Rows] = []
     at = place = tokens = 0
     while found := _TOKEN.match(text, place):
+        if not tokens % _TOKENS:
+            pause()
         place, kind = found.end(), found.lastgroup
         tokens += 1
         if kind == "odd" or tokens > SQL_TOKENS_MAX:  # outside of lists: the parser refuses it
@@ -146,6 +150,7 @@ def pieces(body: str, mark: str) -> Iterator[str]:
     """
     at = 0
     while at < len(body):
+        pause()
         end, cut = at, at + _PIECE
         quotes = 0
         while end == at or quotes % 2:  # a mark in a string is none

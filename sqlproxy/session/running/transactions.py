@@ -133,6 +133,7 @@ async def sync(session: State) -> None:
     """What was implicit is committed. Raises SqlError, KvorumError: the transaction is over."""
     block, cursors = session.block, session.cursors
     block.lone = block.implicit = False
+    session.interrupts.until_s = 0.0
     session.activity.message = ""
     if block.explicit:
         session.rests()

@@ -36,23 +36,27 @@ class Interrupts:
         self._running: asyncio.Task[object] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
         self._deaf = False  # a commit is under way, which nothing cancels
+        self.until_s = 0.0  # the loop's time when what was read of a statement is to end; 0: none
 
     @property
     def running(self) -> bool:
         """Whether there is something to end."""
         return self._running is not None
 
-    async def guard(self, work: Awaitable[T]) -> T:
+    async def guard(self, work: Awaitable[T], *, reads: bool = False) -> T:
         """Await one piece of a statement: it can be cancelled, ends at statement_timeout, and what
-        the store refuses is SQL's error.
+        the store refuses is SQL's error. `reads`: the next piece has what is left of its time.
         """
         outer = self._running
         task = asyncio.current_task()
         self._running = task
         ms = self._settings.ms("statement_timeout")
         timer = None
-        if ms:
-            timer = self._cancel_after(ms / 1000, self._timed_out)
+        if ms and outer is None:
+            now_s = asyncio.get_running_loop().time()
+            until_s = self.until_s or now_s + ms / 1000
+            self.until_s = until_s if reads else 0.0
+            timer = self._cancel_after(max(0.0, until_s - now_s), self._timed_out)
         try:
             return await (
                 Breaking(work, self._turn, self._use, self._turns) if outer is None else work

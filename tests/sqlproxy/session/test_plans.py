@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,12 +65,17 @@ def test_p4_a_parameter_keeps_its_type_when_the_column_gets_another() -> None:
         )
         now.append(Declared(Relations("d", (table,), (), ()), len(now)))
 
+    async def guard(work: Awaitable[Any], *, reads: bool = False) -> Any:
+        return await work
+
     session: Any = SimpleNamespace(
         declared=declared,
         database="d",
         style=Style(),
         settings=SimpleNamespace(get=lambda _: "UTC"),
         services=SimpleNamespace(plans=Plans()),
+        block=SimpleNamespace(status="I"),
+        interrupts=SimpleNamespace(guard=guard),
     )
     text = "INSERT INTO t VALUES ($1, $2)"
     change("int4")
