@@ -4,10 +4,15 @@ prints JSON lines.
 A node with users. ann does a put, a get, a get by HTTP and a select of one row by its key, one
 after the other, with PAUSE_S between them: alone, then while bob floods from a process of its own.
 Each flood in turn: pipelined gets over 64 connections, scans of a table, heavy statements, bulk
-puts, HTTP gets over 32 connections. `ratio`: how many times as long ann's slowest hundredth takes,
-the median of the rounds; bob's process takes its share of the machine, too. `loop_ms`: what the
-node's loop computes between ann's request and its answer (schedstat), which tells of queues in the
-node alone, however busy the machine is. `flood_per_s`: what bob is served meanwhile.
+puts, single puts over 64 connections, HTTP gets over 32; each is under way when all its connections
+have had an answer. Then ann is measured alone again.
+
+`ratio`: how many times as long ann's slowest hundredth takes, over the samples of all rounds;
+bob's process takes its share of the machine, too. `ratio_least`, `ratio_most`: of single rounds.
+`noise`: the same of the second measure alone to the first: a ratio that is no further from 1 tells
+nothing, and `samples` says how many there were. `met`: the ratio is GOAL at most. `loop_…`: what
+the node's loop computes between ann's request and its answer (schedstat), which tells of queues in
+the node alone, however busy the machine is. `flood_per_s`: what bob is served meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 
@@ -38,8 +44,9 @@ ROWS = 20_000
 PASSWORD = "Ann-77-xyz"
 PATH = "/v1/kv/default/bench_tenants/00001"
 HEAVY = "SELECT sum(length(repeat('x', 100) || n)) FROM generate_series(1, 200000) n"
-_BEGIN_S = 1.5  # until a flood runs
-_FLOODS = {"gets": 64, "scans": 8, "sql": 4, "puts": 8, "http": 32}
+GOAL = 1.5  # times that a flood may move another's p99
+_BEGIN_S = 120.0  # until a flood has had its first answers, at most
+_FLOODS = {"gets": 64, "scans": 8, "sql": 4, "puts": 8, "commits": 64, "http": 32}
 
 
 def _address(base: int, user: str) -> str:
@@ -72,14 +79,33 @@ def prepare(node: Node) -> dict[str, str]:
 # ------------------------------------------------------------------------------------ bob's process
 
 
+def _under_way(count: int) -> Callable[[int], None]:
+    """To be told of each connection's answers; says so on stdout when each has had one."""
+    waiting = set(range(count))
+
+    def answered(number: int) -> None:
+        if waiting:
+            waiting.discard(number)
+            if not waiting:
+                sys.stdout.write("under way\n")
+                sys.stdout.flush()
+
+    return answered
+
+
 async def _native(
-    base: int, token: str, work: Callable[[kvorum.AsyncTable, int], Awaitable[object]], count: int
+    base: int,
+    token: str,
+    work: Callable[[kvorum.AsyncTable, int], Awaitable[object]],
+    count: int,
+    answered: Callable[[int], None],
 ) -> None:
     async def one(number: int) -> None:
         async with await kvorum.aconnect(f"127.0.0.1:{base}", token=token) as db:
             table = db.table("default", "bench_tenants")
             while True:
                 await work(table, number)
+                answered(number)
 
     await asyncio.gather(*map(one, range(count)))
 
@@ -99,24 +125,41 @@ def flood(kind: str, base: int, token: str) -> None:
         keys = (b"b%d%05d" % (number, n) for n in range(200))
         await asyncio.gather(*(table.put(key, b"v" * 500) for key in keys))
 
-    def sql() -> None:
+    async def commits(table: kvorum.AsyncTable, number: int) -> None:
+        await table.put(b"b%05d" % number, b"v" * 100)
+
+    def sql(number: int) -> None:
         with psycopg.connect(_address(base, "bob"), autocommit=True) as connection:
             while True:
                 connection.execute(HEAVY)
+                answered(number)
 
-    def web() -> None:
+    def web(number: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", base + 2)
         while True:
             connection.request("GET", PATH, headers={"authorization": f"Bearer {token}"})
             connection.getresponse().read()
+            answered(number)
 
     count = _FLOODS[kind]
+    answered = _under_way(count)
     if kind in ("sql", "http"):
-        for _ in range(count):
-            threading.Thread(target=sql if kind == "sql" else web).start()
+        for number in range(count):
+            threading.Thread(target=sql if kind == "sql" else web, args=(number,)).start()
         return
-    work = {"gets": gets, "scans": scans, "puts": puts}[kind]
-    asyncio.run(_native(base, token, work, count))
+    work = {"gets": gets, "scans": scans, "puts": puts, "commits": commits}[kind]
+    asyncio.run(_native(base, token, work, count, answered))
+
+
+def until_under_way(flood: subprocess.Popen[str]) -> None:
+    """Wait for the first answers of all its connections."""
+    assert flood.stdout is not None
+    timer = threading.Timer(_BEGIN_S, flood.kill)
+    timer.start()
+    try:
+        assert flood.stdout.readline() == "under way\n", "the flood has not begun in time"
+    finally:
+        timer.cancel()
 
 
 # ------------------------------------------------------------------------------------ ann's times
@@ -184,49 +227,86 @@ def measured(seconds: float, rounds: int, kinds: list[str]) -> Iterator[Record]:
         measure = steady(node, tokens["ann"], stack)
         measure(1.0)
         for kind in kinds:
-            told: dict[str, list[Record]] = {}
-            for _ in range(rounds):
-                alone = measure(seconds)
-                command = [sys.executable, "-m", "bench.tenants", "--flood", kind]
-                environment = {
-                    **os.environ,
-                    "BENCH_TOKEN": tokens["bob"],
-                    "BENCH_BASE": str(node.base),
+            told = [_round(node, tokens, measure, kind, seconds) for _ in range(rounds)]
+            flooded = statistics.median(one.flood_per_s for one in told)
+            for name in told[0].alone:
+                found = _compared(name, told)
+                yield {
+                    "bench": "tenants",
+                    "flood": kind,
+                    "case": name,
+                    **{key: round(value, 3) for key, value in found.items()},
+                    "flood_per_s": round(flooded, 1),
+                    "met": found["ratio"] <= GOAL,
                 }
-                bob = subprocess.Popen(
-                    command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL
-                )
-                try:
-                    time.sleep(_BEGIN_S)
-                    before = served(node, tokens["root"])
-                    beside = measure(seconds)
-                    flooded = (served(node, tokens["root"]) - before) / seconds
-                    assert bob.poll() is None, f"the flood of {kind} has ended"
-                finally:
-                    bob.kill()
-                    bob.wait()
-                for name in alone:
-                    told.setdefault(name, []).append(
-                        {**_compared(alone[name], beside[name]), "flood_per_s": flooded}
-                    )
-            for name, found in told.items():
-                median = {
-                    key: round(statistics.median(one[key] for one in found), 3) for key in found[0]
-                }
-                yield {"bench": "tenants", "flood": kind, "case": name, **median}
 
 
-def _compared(alone: list[tuple[float, float]], beside: list[tuple[float, float]]) -> Record:
-    found: Record = {"rate": len(beside) / len(alone)}
+class Round(NamedTuple):
+    """One after the other: alone, beside the flood, alone again."""
+
+    alone: Times
+    beside: Times
+    again: Times
+    flood_per_s: float
+
+
+def _round(
+    node: Node,
+    tokens: dict[str, str],
+    measure: Callable[[float], Times],
+    kind: str,
+    seconds: float,
+) -> Round:
+    alone = measure(seconds)
+    command = [sys.executable, "-m", "bench.tenants", "--flood", kind]
+    environment = {**os.environ, "BENCH_TOKEN": tokens["bob"], "BENCH_BASE": str(node.base)}
+    bob = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        until_under_way(bob)
+        before, began = served(node, tokens["root"]), time.monotonic()
+        beside = measure(seconds)
+        flooded = (served(node, tokens["root"]) - before) / (time.monotonic() - began)
+        assert bob.poll() is None, f"the flood of {kind} has ended"
+    finally:
+        bob.kill()
+        bob.communicate()
+    return Round(alone, beside, measure(seconds), flooded)
+
+
+def _compared(name: str, rounds: list[Round]) -> Record:
+    """Over the samples of all rounds together. `ratio`: of the p99 beside the flood to that alone;
+    `ratio_least`, `ratio_most`: of single rounds; `noise`: the same of both times alone, which
+    nothing was different in.
+    """
+    alone = [one for each in rounds for one in (*each.alone[name], *each.again[name])]
+    beside = [one for each in rounds for one in each.beside[name]]
+    found: Record = {"samples": len(beside), "rate": 2 * len(beside) / len(alone)}
     for n, what in enumerate(("", "loop_")):
-        p50, p99 = (
-            [percentile(sorted(one[n] for one in each), share) or 1e-9 for each in (alone, beside)]
-            for share in (0.5, 0.99)
-        )
-        found |= {f"{what}p50_ms": p50[0] * 1e3, f"{what}p50_beside_ms": p50[1] * 1e3}
-        found |= {f"{what}p99_ms": p99[0] * 1e3, f"{what}p99_beside_ms": p99[1] * 1e3}
-        found[f"{what}ratio"] = p99[1] / p99[0]
+        for share in (0.5, 0.99):
+            p = f"{what}p{share * 100:.0f}"
+            found[f"{p}_ms"] = _percentile(alone, n, share) * 1e3
+            found[f"{p}_beside_ms"] = _percentile(beside, n, share) * 1e3
+        found[f"{what}ratio"] = found[f"{what}p99_beside_ms"] / found[f"{what}p99_ms"]
+        each = [
+            _percentile(one.beside[name], n) / _percentile(one.alone[name] + one.again[name], n)
+            for one in rounds
+        ]
+        found |= {f"{what}ratio_least": min(each), f"{what}ratio_most": max(each)}
+        first = [one for each in rounds for one in each.alone[name]]
+        second = [one for each in rounds for one in each.again[name]]
+        found[f"{what}noise"] = _percentile(second, n) / _percentile(first, n)
     return found
+
+
+def _percentile(times: list[tuple[float, float]], n: int, share: float = 0.99) -> float:
+    return percentile(sorted(one[n] for one in times), share) or 1e-9
 
 
 def main() -> None:

@@ -40,10 +40,11 @@ class SharedBytes:
     def take(self, who: Who, size: int) -> bool:
         """So many more, if they fit."""
         with self._lock:
-            if not self.fits(who, size):
+            has, free = self._of.get(who, 0) + size, self.limit - self.used - size
+            if free < 0 or (has > OF_FREE * free and who is not None):  # `fits`, without a call
                 return False
             self.used += size
-            self._of[who] = self._of.get(who, 0) + size
+            self._of[who] = has
             return True
 
     def give(self, who: Who, size: int) -> None:

@@ -15,7 +15,7 @@ from kv.base.methods import GET, PREWRITE, PUT, RANGES, READS, WRITE
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
-from kv.partition.requests import check_request, first_and_last, plain
+from kv.partition.requests import check_request, first_and_last, plain, weight
 
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
@@ -99,6 +99,21 @@ def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:
         else:
             kept.append(item)
     return kept
+
+
+def by_turns(items: list[Item]) -> list[Item]:
+    """What waits for room in an entry, user by user in turns of as many bytes, each user's in their
+    order: who sends little does not stand behind all that another one has sent.
+    """
+    users = [conn.author.user for conn, _ in items]
+    if len(set(users)) < 2:
+        return items
+    sent = dict.fromkeys(users, 0)
+    before = []
+    for user, (_, r) in zip(users, items, strict=True):
+        before.append(sent[user])
+        sent[user] += weight(r)
+    return [items[n] for n in sorted(range(len(items)), key=before.__getitem__)]
 
 
 def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:

@@ -48,7 +48,7 @@ from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent
 from kv.mvcc.gc import Due, OldVersions
 from kv.partition import internal_commands
-from kv.partition.admission import Item, admit, in_time, read_ahead
+from kv.partition.admission import Item, admit, by_turns, in_time, read_ahead
 from kv.partition.answers import (
     future_claim,
     future_read,
@@ -418,12 +418,12 @@ class PartitionMachine:
         self._touch()
 
     def _after_held(self, writes: list[Item], now_s: float) -> list[Item]:
-        """The writes that may be evaluated now, oldest first: none while there is no room."""
+        """The writes that may be evaluated now, in turns: none while there is no room."""
         if not self._room:
             self._held += writes
             return []
         held, self._held = self._held, []
-        return in_time(held, now_s, self._replies.refuse) + writes
+        return by_turns(in_time(held, now_s, self._replies.refuse) + writes)
 
     # ------------------------------------------------------------------ writes
 

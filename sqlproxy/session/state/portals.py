@@ -19,6 +19,7 @@ from sqlproxy.values.memory import Held, now, size_of
 
 T = TypeVar("T")
 Batches = AsyncIterator[Sequence[Row]]
+_SMALL_BYTES: Final = 1024  # of values that are not counted: a portal takes as much
 _TOO_MANY: Final = frozenset((LIMIT_EXCEEDED, OUT_OF_MEMORY))
 
 
@@ -82,7 +83,9 @@ class Portal:
 
     def hold(self, values: Values) -> None:
         """It has these values until it is closed. Raises SqlError (53200)."""
-        self._held.add(size_of(values))
+        size = size_of(values)
+        if size > _SMALL_BYTES:
+            self._held.add(size)
 
     @property
     def position(self) -> int:

@@ -274,17 +274,62 @@ def test_a_node_stays_small_and_becomes_so_again(
     filled: psycopg.Connection, node: NodeProcess, text: str
 ) -> None:
     """A statement takes gigabytes of a node, or a node keeps them."""
+    stays_small(filled, node, text)
+
+
+# over some hundred megabytes of rows
+OPERATORS = (
+    "select length(string_agg(v || i, ',')) {rows}",
+    "select cardinality(array_agg(v || i)) {rows}",
+    "select array_agg(i) from generate_series(1, 30000000) i",
+    "select length(jsonb_agg(v || i)::text) {rows}",
+    "select count(distinct v || i) {rows}",
+    "select percentile_disc(0.5) within group (order by v || i) {rows}",
+    "select i, cardinality(array_agg(v || i)) {rows} group by 1",
+    "select v || i, count(*) {rows} group by 1",
+    "select v || i {rows} order by 1",
+    "select v || i {rows} union select v || i || 'x' {rows}",
+    "select v || i, row_number() over (order by v || i) {rows}",
+    "with x as materialized (select v || i as w {rows}) select count(*) from x join x y using (w)",
+    "select v || i, lag(v || i) over (partition by i order by id) {rows}",
+    "declare c cursor with hold for select v || i {rows}",
+    "insert into w (v) select v || i {rows}",
+    "insert into w (v) select v || i {rows} returning v",
+    "update t set v = v || v returning v",
+    "delete from t returning repeat(v, 40)",
+)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("text", OPERATORS)
+def test_whatever_holds_rows_gives_them_back_however_it_ends(
+    filled: psycopg.Connection, node: NodeProcess, text: str
+) -> None:
+    """An operator holds rows that nobody counts, or keeps them when it fails or is cancelled."""
+    text = text.replace("{rows}", "from t, generate_series(1, 30) i")
+    stays_small(filled, node, text)
+    stays_small(filled, node, text, timeout_ms=2_000)
+
+
+def stays_small(
+    connection: psycopg.Connection, node: NodeProcess, text: str, timeout_ms: int = 0
+) -> None:
+    """The node does while it runs, and is afterwards what it was; `timeout_ms`: it is ended."""
     pid = node.spawned
-    filled.execute("set statement_memory_bytes = '256MB'")
-    filled.execute("select 1")
+    connection.execute("set statement_memory_bytes = '256MB'")
+    connection.execute("select 1")
     before = resident_bytes(pid)
     Path(f"/proc/{pid}/clear_refs").write_text("5")
+    errors = psycopg.errors
     with (
-        suppress(psycopg.errors.OutOfMemory, psycopg.errors.ProgramLimitExceeded),
-        filled.transaction(force_rollback=True),
-        filled.cursor() as cursor,
+        suppress(errors.OutOfMemory, errors.ProgramLimitExceeded, errors.QueryCanceled),
+        connection.transaction(force_rollback=True),
+        connection.cursor() as cursor,
     ):
-        if text.startswith("select"):
+        cursor.execute(f"set local statement_timeout = {timeout_ms}".encode())
+        if text.startswith(("select", "with")):
             for _ in cursor.stream(text.encode()):
                 pass
         else:
@@ -292,4 +337,4 @@ def test_a_node_stays_small_and_becomes_so_again(
     peak = int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
     assert peak - before < 900 * MIB
     poll(lambda: resident_bytes(pid) - before < 300 * MIB)
-    filled.execute(f"set statement_memory_bytes = {LIMIT}")
+    connection.execute(f"set statement_memory_bytes = {LIMIT}")
