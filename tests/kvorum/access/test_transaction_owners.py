@@ -24,6 +24,7 @@ from kv.base.methods import (
     PENDING,
     PREWRITE,
     PREWRITE_ROWS,
+    ROLLBACK,
     TSO,
 )
 from kv.base.system import SINK_ATTEMPTS
@@ -31,8 +32,8 @@ from kv.base.timestamps import LOGICAL_BITS
 from kv.base.verbs import VERBS, Caller
 from kv.client.connection import MuxConnection, open_connection
 from kvorum.sdk.sync import Database
-from procedures.sink.format.sink_records import add_crc, pack_laid
-from procedures.verbs import SINK_ABORT, SINK_BEGIN, SINK_PLACE, SINK_SEAL
+from procedures.sink.format.sink_records import add_crc, pack_laid, task_key
+from procedures.verbs import SINK_ABORT, SINK_BEGIN, SINK_COMMIT, SINK_PLACE, SINK_SEAL
 from tests.kit.machine import free_port_base
 
 assert kvorum.api.verbs  # every verb is in the table then
@@ -341,3 +342,43 @@ def test_a_batch_ends_what_its_own_tasks_laid(cluster: Cluster) -> None:
         t.close()
 
     asyncio.run(run())
+
+
+def test_a_users_batch_is_committed_from_where_it_was_laid(cluster: Cluster) -> None:
+    """Rows that a user lays under a record that the master keeps for him would belong to nobody."""
+
+    async def run() -> tuple[bytes, bytes]:
+        t = Transaction(cluster)
+        await t.begin()
+        await t.send(t.ann, ROLLBACK, t.anchor, t.start)
+        first, last, _ = cluster.fresh()
+        attempt, task = "whole", "task"
+        (start,) = await t.send(t.bob, TSO, 1)
+        await t.send(t.bob, SINK_BEGIN, attempt, cluster.table, TTL_MS)
+        for _ in range(2):  # the second keeps it alive
+            placed = await t.send(t.bob, SINK_PLACE, attempt, cluster.table, 0, task, start)
+            assert placed == [True]
+        rows = ([first, last], [b"1", b"2"])
+        own = task_key(attempt, task)
+        low, *_ = await t.send(t.bob, PREWRITE_ROWS, start, own, TTL_MS, *rows)
+        laid = pack_laid([(start, first[4:], last[4:], 2)])
+        crc = add_crc(0, 0, laid)
+        sealed = (0, task, 1, 2, crc, laid, [[start, low]], 2)
+        await t.send(t.bob, SINK_SEAL, attempt, cluster.table, *sealed)
+        batch = {
+            "attempt": attempt,
+            "table": cluster.table,
+            "app": "",
+            "version": 0,
+            "query": "",
+            "manifest": [[0, task, 1, 2, crc]],
+            "placed": True,
+        }
+        while (await t.send(t.bob, SINK_COMMIT, batch))[0]:
+            pass
+        t.close()
+        return first, last
+
+    table = cluster.db.table("shop", "orders")
+    for key, value in zip(asyncio.run(run()), (b"1", b"2"), strict=True):
+        assert table.get(key[4:]).value == value
