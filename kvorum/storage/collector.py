@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from kv.base.errors import KvorumError
@@ -36,6 +37,7 @@ from kv.replica.due_garbage import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
+from kvorum.storage.called_back import called_back
 from kvorum.storage.garbage import Garbage
 from tso.verbs import COLLECT_BELOW
 
@@ -212,15 +214,4 @@ async def raised(replica: Replica, safepoint: int) -> None:
     """Raise a partition's safepoint, durably."""
     if safepoint <= replica.state.safepoint:
         return
-    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: KvorumError | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(None)
-        else:
-            answer.set_exception(error)
-
-    replica.machine.raise_safepoint(safepoint, done)
-    await answer
+    await called_back(partial(replica.machine.raise_safepoint, safepoint))

@@ -4,11 +4,11 @@ tso/safepoint.py. What changes something is answered when it is durable.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from kv.base.errors import Forbidden, KvorumError
+from kv.base.errors import Forbidden
 from kv.base.node_methods import Caller, Handler
+from kvorum.storage.called_back import called_back
 from tso.safepoint import SafepointService
 from tso.verbs import COLLECT_BELOW, SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
@@ -63,15 +63,4 @@ class RetentionMethods:
 
     async def _durable(self) -> None:
         """Everything that was done so far. Raises NotLeader: ask the next leader."""
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: KvorumError | None) -> None:
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(None)
-            else:
-                answer.set_exception(error)
-
-        self._service.when_durable(done)
-        await answer
+        await called_back(self._service.when_durable)
