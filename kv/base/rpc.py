@@ -296,7 +296,7 @@ class Hello:
     proves: bool = False
     credential: Credential = NONE
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> list[object]:
         fields: dict[str, object] = {"cluster": self.cluster, "node": self.node}
         if self.challenge:
             fields["challenge"] = self.challenge

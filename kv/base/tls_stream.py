@@ -24,7 +24,7 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 _RECORD_BYTES: Final = 1 << 14  # that one has at most (RFC 8446, 5.1): a read gives a whole one
 _CAME_BYTES: Final = 1 << 18  # that are read at once
@@ -252,7 +252,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- the transport of what is above
 
-    def get_extra_info(self, name: str, default: object = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         match name:
             case "peercert":
                 return self._tls.getpeercert()

@@ -913,7 +913,7 @@ class SocketServer:
 
     def _within(
         self, conn: ServerConnection, gate: Gate, rows: list[list[object]]
-    ) -> list[list[Any]]:
+    ) -> list[list[object]]:
         """Those that its user, and their namespaces, may ask for now; the others are answered."""
         account = conn.account
         if account is self.nobody:

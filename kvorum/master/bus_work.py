@@ -78,7 +78,7 @@ class Compact(_OfReplicas):
         super().__init__(manager, state, in_thread)
         self._settings = settings
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         replicas = self._replicas(job)
         since_s = asyncio.get_running_loop().time()
         for count, replica in enumerate(replicas):
@@ -145,7 +145,7 @@ class Points:
         shutil.rmtree(away)
         return True
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, object] | None:
         """The manifest of a point, None if there is none."""
         try:
             found: dict[str, object] = json.loads((self._root / name / _MANIFEST).read_text())
@@ -228,7 +228,7 @@ class MakePoint(_OfPoints):
 class DropPoint(_OfPoints):
     """See the module."""
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         return await self._call(lambda: self.points.drop(job.op, job.body["name"]))
 
 

@@ -147,7 +147,7 @@ class NativeAdmin:
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         return await self._procedures.control(what, args)
 
-    async def access(self, what: str, args: dict[str, object]) -> Any:
+    async def access(self, what: str, args: dict[str, object]) -> object:
         data = plain_data.encode(args, what, PROCEDURE_ARGS_BYTES_MAX)
         (answer,) = await self._kv.call_node(ACCESS, what, data)
         return plain_data.decode(answer)

@@ -277,7 +277,7 @@ class Front:
         async def jobs() -> Sequence[Mapping[str, object]]:
             return jobs_of(await procedures())
 
-        async def locks() -> Sequence[Mapping[str, Any]]:
+        async def locks() -> Sequence[Mapping[str, object]]:
             locks_now = await surface.locks(every=True)
             held = [{**one, "waits": False} for one in locks_now["locks"]]
             return held + [{**one, "waits": True} for one in locks_now["waits"]]

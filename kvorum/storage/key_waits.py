@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from kv.base.ids import TableId
 from kv.client.client import KvClient
@@ -21,7 +20,7 @@ class KeyWaits:
     def __init__(self, kv: KvClient, txn: TxnClient) -> None:
         self._kv, self._txn = kv, txn
 
-    async def __call__(self, id: int, keys: Collection[bytes]) -> Sequence[Mapping[str, Any]]:
+    async def __call__(self, id: int, keys: Collection[bytes]) -> Sequence[Mapping[str, object]]:
         found = await cluster_waits.ask(self._kv, await all_nodes(self._txn))
         mine = cluster_waits.of_procedure(found, waiter(id), frozenset(keys))
         if not mine:

@@ -16,7 +16,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import of_proxy
@@ -261,7 +261,7 @@ async def run_there(
         await backend.close()
 
 
-def ended(info: ProcedureInfo) -> Any:
+def ended(info: ProcedureInfo) -> object:
     """The result. Raises what it failed with."""
     return result_of(info, 0)
 

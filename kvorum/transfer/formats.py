@@ -157,7 +157,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     return out.getvalue()
 
 
-def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
+def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], object] | None:
     """Of arrays whose elements are kept as text: the array as Arrow takes it."""
     pa = needed("pyarrow")
 
@@ -480,7 +480,7 @@ def _in_microseconds(column: Any) -> Any:
     return column
 
 
-def plain_of(kind: Any) -> Callable[[Any], Any]:
+def plain_of(kind: Any) -> Callable[[Any], object]:
     """From a nested Parquet value to what JSON writes: a map is an object, not a list of pairs."""
     pa = needed("pyarrow")
 
@@ -512,7 +512,7 @@ def _shown(value: object) -> object:
 # -- cells into values
 
 
-def from_text(column: Column | None) -> Callable[[Any], Any]:
+def from_text(column: Column | None) -> Callable[[Any], object]:
     """Of csv: text → the user form of the column (None: a plain table's bytes)."""
     if column is None:
         return bytes_read
@@ -523,7 +523,7 @@ def from_text(column: Column | None) -> Callable[[Any], Any]:
     return reader(of.oid, typmod=typmod)
 
 
-def from_value(column: Column | None) -> Callable[[Any], Any]:
+def from_value(column: Column | None) -> Callable[[Any], object]:
     """Of json, parquet and other databases: a Python value → the user form of the column."""
     read = from_text(column)
     if column is None:

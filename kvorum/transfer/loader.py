@@ -266,7 +266,7 @@ class _Made:
             row[self._places[name]] = value
         return row
 
-    def _value(self, name: str, cell: object) -> Any:
+    def _value(self, name: str, cell: object) -> object:
         if cell is None:
             return None
         convert = self._fields.get(name)

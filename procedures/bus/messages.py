@@ -90,7 +90,7 @@ def read_reports(rows: object) -> list[Report]:
     return [_report(row) for row in _rows(rows, "reports")]
 
 
-def _rows(rows: object, what: str) -> Sequence[Any]:
+def _rows(rows: object, what: str) -> Sequence[object]:
     if not isinstance(rows, list) or len(rows) > limits.BUS_ROWS_MAX:
         raise InvalidArgument(f"{what} of the bus are a list of at most {limits.BUS_ROWS_MAX} rows")
     return rows

@@ -144,7 +144,7 @@ def _event(record: Record, now_ms: int) -> list[dict[str, object]]:
     return [wait | {"due_ms": record.due_ms} if record.due_ms else wait]
 
 
-def _wait(kind: str, text: str, since_ms: int | None) -> dict[str, Any]:
+def _wait(kind: str, text: str, since_ms: int | None) -> dict[str, object]:
     return {"kind": kind, "text": text, "since_ms": since_ms}
 
 

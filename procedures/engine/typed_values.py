@@ -44,7 +44,7 @@ class Shape:
                 details={"what": what},
             ) from error
 
-    def plain(self, value: object, what: str) -> Any:
+    def plain(self, value: object, what: str) -> object:
         """The plain data of a value of the type, checked; a field that the type does not have is
         refused: it is misspelt, or meant for another version. (`read` passes it over: what was
         stored by an earlier version stays readable.) Raises InvalidArgument.

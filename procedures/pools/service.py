@@ -90,7 +90,7 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             given["actor"] = caller.user
         return [plain_data.pack(await control.do(what, given))]
 
-    async def submit(caller: Caller, args: list[Any]) -> list[Any]:
+    async def submit(caller: Caller, args: list[Any]) -> list[object]:
         name, packed, owner, nonce, given = args
         unknown = sorted(set(given) - _OPTIONS)
         if unknown:

@@ -57,7 +57,7 @@ class MarkerMoved(Exception):
     """Another commit of the application was faster: look again what is to be done."""
 
 
-async def commit(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[str, Any] | None:
+async def commit(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[str, object] | None:
     """Commit the batch of a `kvorum.sink_commit` that claimed its attempts. Its result; None: it
     met somebody, so once more. Raises SinkRefused, Refused, MarkerMoved.
     """

@@ -213,7 +213,7 @@ class _Shown:
         seen = {column.id for column in shown(table)}
         self._places = tuple(at for at, c in enumerate(table.columns) if c.id in seen)
 
-    def __call__(self, values: Sequence[object]) -> tuple[Any, ...]:
+    def __call__(self, values: Sequence[object]) -> tuple[object, ...]:
         return tuple(values[at] for at in self._places)
 
 

@@ -754,7 +754,7 @@ def _error(what: str) -> Text:
     return d.cast(d.call("error", f"'KV:22003:value out of range: {what}'"), "DOUBLE")
 
 
-def _key(expr: Expr) -> Any:
+def _key(expr: Expr) -> object:
     """What distinguishes expressions: subqueries, and constants that are lists, have no hash."""
     try:
         hash(expr)

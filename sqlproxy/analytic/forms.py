@@ -112,7 +112,7 @@ def arrow(held_as: str) -> pa.DataType:
 # -- Arrow → user form
 
 
-def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
+def reader(oid: int, held_as: str) -> Callable[[Any], object] | None:
     """What makes one value as `to_pylist` gives it a user's; None: it is one already."""
     if element := r.element_of(oid):
         inner = reader(_within(oid, element, held_as), held_as[:-2])
@@ -162,7 +162,7 @@ def _within(oid: int, element: int, held_as: str) -> int:
 # -- user form → Arrow
 
 
-def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
+def _writer(oid: int, held_as: str) -> Callable[[Any], object] | None:
     if element := r.element_of(oid):
         within = _within(oid, element, held_as)
         inner = _writer(within, held_as[:-2])

@@ -151,7 +151,7 @@ def _bounded(values: list[object]) -> list[object]:
     return values
 
 
-def _numbers(env: Env, start: Decimal, stop: Decimal, step: Decimal = Decimal(1)) -> list[Any]:
+def _numbers(env: Env, start: Decimal, stop: Decimal, step: Decimal = Decimal(1)) -> list[object]:
     for value, name in ((start, "start"), (stop, "stop"), (step, "step")):
         if not value.is_finite():
             word = "NaN" if value.is_nan() else "infinity"

@@ -22,7 +22,7 @@ def folded(source: str) -> Callable[[list[object]], object]:
     """The sum by one of PostgreSQL's functions, in the order of the list."""
     add = FUNCTIONS[source].call
 
-    def total(values: list[object]) -> Any:
+    def total(values: list[object]) -> object:
         found = values[0]
         for value in values[1:]:
             found = add(found, value)
@@ -92,7 +92,7 @@ def exact_variance(*, sample: bool, root: bool) -> Callable[[list[object]], Deci
 def regression(name: str) -> Callable[[Pairs], object]:
     """float8_regr_accum and what follows it, of pairs (Y, X)."""
 
-    def of(pairs: Pairs) -> Any:
+    def of(pairs: Pairs) -> object:
         count = sx = sy = sxx = syy = sxy = 0.0
         for y, x in pairs:
             before, count = count, count + 1.0

@@ -336,7 +336,7 @@ class SystemCatalog:
                 given[key] = self._setting(session, name)
         return given
 
-    def _facts(self, session: Session) -> dict[str, Any]:
+    def _facts(self, session: Session) -> dict[str, object]:
         path = [s for s in session.search_path if s in ("public", *SCHEMAS)]
         every = path if CATALOG in path else [CATALOG, *path]
         known = {**self._static.schemas, "public": oids.PUBLIC_SCHEMA, KVORUM: oids.KVORUM_SCHEMA}

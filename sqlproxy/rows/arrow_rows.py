@@ -356,7 +356,7 @@ def _rounded(kind: Type) -> bool:
     return kind.digits is not None and kind.digits < TIME_DIGITS_MAX  # intervals are checked anyway
 
 
-def _user_form(kind: Type) -> Callable[[Any], Any]:
+def _user_form(kind: Type) -> Callable[[Any], object]:
     """From what Arrow gives to what `to_stored` wants."""
     match kind.base:
         case "interval":

@@ -186,7 +186,7 @@ def decoder_of(kind: Type) -> Decode:
         return decoder(kind.base)
     tag, inner = TAG[kind.element.base], decoder(kind.element.base)
 
-    def array(key: bytes, at: int) -> tuple[list[Any], int]:
+    def array(key: bytes, at: int) -> tuple[list[object], int]:
         found: list[object] = []
         while key[at] != _ARRAY_END[0]:
             if key[at] == NULL[0]:

@@ -232,7 +232,7 @@ def _plain(expr: Expr) -> Expr:
             return expr
 
 
-def _shape(table: Table, expr: Expr) -> Any:
+def _shape(table: Table, expr: Expr) -> object:
     """What is equal for expressions that mean the same by their form."""
     if isinstance(expr, Call) and expr.operator in _FLIPPED and len(expr.args) == 2:
         left, right = expr.args

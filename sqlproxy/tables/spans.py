@@ -88,7 +88,7 @@ class Finder:
             for number, (down, first) in zip(access.components, directions, strict=True)
         ]
 
-    def parts(self, fns: Sequence[Fn]) -> list[tuple[Fn, Callable[[Any], bytes]]]:
+    def parts(self, fns: Sequence[Fn]) -> list[tuple[Fn, Callable[[object], bytes]]]:
         """What computes each component that is given, and its bytes (`Component.bytes_of`)."""
         return [(fn, one.bytes_of) for fn, one in zip(fns, self._components, strict=False)]
 

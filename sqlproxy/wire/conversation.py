@@ -471,7 +471,7 @@ class Conversation:
 
     async def _values(
         self, readers: list[Read], raws: Sequence[bytes | None], size: int
-    ) -> list[Any]:
+    ) -> list[object]:
         """The values of parameters; those of a long message with breaks. Raises SqlError."""
         if size <= SQL_ASIDE_CHARS:
             return _read(readers, raws)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kv.base.errors import TooLarge
 from kv.base.limits import KEY_BYTES_MAX, TXN_READ_BYTES_MAX, TXN_READS_MAX
@@ -134,7 +134,7 @@ def as_key(start: bytes) -> bytes:
     return start.ljust(_PREFIX_BYTES, b"\x00")[:_KEY_BYTES_MAX]
 
 
-def split(ops: Sequence[Op], also: Container[bytes] = ()) -> tuple[list[Op], dict[str, Any]]:
+def split(ops: Sequence[Op], also: Container[bytes] = ()) -> tuple[list[Op], dict[str, object]]:
     """The writes of a part, and what was read, `also` written, as the options of its request."""
     writes = [op for op in ops if op.kind != OP_READ]
     options: dict[str, object] = {}

@@ -341,7 +341,7 @@ def prewrite_args(
 
 def write_args(
     request: Request, ops: Sequence[Op] | Sequence[bytes], options: Mapping[str, object]
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """The arguments of a WRITE (or, after their keys, the values of a WRITE_ROWS)."""
     if options:
         return (ops, request.start_ts, request.flags, options)

@@ -141,7 +141,7 @@ def array(item: Kind, most: int) -> Kind:
 def record(fields: Fields) -> Kind:
     """An object of these fields, as a dict."""
 
-    def convert(value: object, where: str) -> dict[str, Any]:
+    def convert(value: object, where: str) -> dict[str, object]:
         return read(fields, value, where)
 
     return Kind(convert, object_schema(fields))

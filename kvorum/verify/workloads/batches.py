@@ -65,7 +65,7 @@ class Batch(Workload):
             names = [f"{letter}{group}" for letter in KEYS]
             args |= {"group": group, "at": at}
 
-        async def call() -> list[list[Any] | None]:
+        async def call() -> list[list[object] | None]:
             rows: list[Record | None]
             if how == "transaction":
                 t = await client.db.transaction(isolation=client.isolation)

@@ -131,7 +131,7 @@ class ReshapeMethods:
             await _reshape(replica, make)
         return [replica.descriptor.to_wire()]
 
-    async def settle(self, _context: object, args: list[Any]) -> list[Any]:
+    async def settle(self, _context: object, args: list[Any]) -> list[object]:
         """SETTLE_PARTITION."""
         partition, epoch = args
         replica = self._leading(partition)

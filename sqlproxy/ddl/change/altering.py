@@ -220,7 +220,7 @@ def no_constraint(table: Table, name: str) -> KvorumError:
     )
 
 
-def _result(table: Table) -> dict[str, Any]:
+def _result(table: Table) -> dict[str, object]:
     return {"table_id": table.id, "name": table.name, "version": table.version}
 
 

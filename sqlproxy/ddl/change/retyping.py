@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
@@ -219,7 +219,7 @@ def _has(index: Index, column: Column) -> bool:
     return column.id in index.used_ids
 
 
-def _again(table: Table, index: Index) -> dict[str, Any]:
+def _again(table: Table, index: Index) -> dict[str, object]:
     """An index as it is, for CreateIndex."""
     columns = [
         {

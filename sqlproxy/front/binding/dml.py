@@ -239,7 +239,7 @@ class Writes:
 
     def _conversion(
         self, value: Const, column: TableColumn, oid: int, typmod: int
-    ) -> Callable[[Any], Any]:
+    ) -> Callable[[Any], object]:
         if value.oid == oids.UNKNOWN:
             read = reader(oid, self.binder.style)
             if typmod < 0:

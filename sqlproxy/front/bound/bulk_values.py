@@ -19,7 +19,7 @@ class Literals:
     def __init__(self, values: Sequence[object]) -> None:
         self._values = values
 
-    def all(self, env: Env) -> Sequence[Any]:
+    def all(self, env: Env) -> Sequence[object]:
         return self._values
 
     def one(self, row: int, env: Env) -> Any:

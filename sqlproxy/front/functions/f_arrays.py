@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import SQL_ARRAY_ELEMENTS_MAX
 from sqlproxy.front.functions.f_text import Pieces, output
@@ -24,7 +24,7 @@ def shape(value: object) -> list[int]:
     return found
 
 
-def flat(value: Sequence[object]) -> list[Any]:
+def flat(value: Sequence[object]) -> list[object]:
     if not any(isinstance(part, list) for part in value):
         return list(value)
     return [x for part in paused(value) for x in (flat(part) if isinstance(part, list) else [part])]

@@ -27,7 +27,7 @@ from sqlproxy.values.memory import bytes_of, room
 _MISSING: Final = object()
 
 
-def load(text: str) -> Any:
+def load(text: str) -> object:
     return jsonb.parse(text)
 
 
@@ -157,7 +157,7 @@ def _shown(value: object, as_text: bool) -> str | None:
     return dump(value)
 
 
-def _at_path(value: object, path: Sequence[str | None]) -> Any:
+def _at_path(value: object, path: Sequence[str | None]) -> object:
     for step in flat(path):
         if step is None:
             return _MISSING

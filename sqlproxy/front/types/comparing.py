@@ -175,7 +175,7 @@ def _same(value: object) -> Any:
     return value
 
 
-def common_key(left: int, right: int, zone: object) -> Callable[[Any], Any] | None:
+def common_key(left: int, right: int, zone: object) -> Callable[[Any], object] | None:
     """What compares, and hashes, as values of both types do; None: the values themselves. Only of
     types that `test` or `zoned` knows.
     """

@@ -114,7 +114,7 @@ class Numbered:
     def row(self, ctes: Sequence[Cte], query: SubQuery, args: tuple[Expr, ...]) -> Later:
         """What stands for a subquery of a row that is written."""
 
-        async def work(given: Sequence[object]) -> Any:
+        async def work(given: Sequence[object]) -> object:
             select = answering(query, given)
             if ctes:
                 select = replace(select, ctes=(*ctes, *select.ctes))
