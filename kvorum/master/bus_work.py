@@ -62,7 +62,7 @@ class _OfReplicas(Handler):
 class Flush(_OfReplicas):
     """See the module."""
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         replicas = self._replicas(job)
         since_s = asyncio.get_running_loop().time()
         await self._in_thread(self._state.flush)
@@ -235,7 +235,7 @@ class DropPoint(_OfPoints):
 class ListPoints(_OfPoints):
     """See the module."""
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         return [] if self._points is None else await self._call(self._points.all)
 
 

@@ -332,7 +332,7 @@ def prewrite_args(
     ttl_ms: int,
     rows: tuple[object, object],
     options: Mapping[str, object],
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """The arguments of every PREWRITE (`rows`: ops and flags) and PREWRITE_ROWS (keys, values)."""
     if options:
         return (start_ts, anchor, ttl_ms, *rows, options)

@@ -37,7 +37,7 @@ class Given:
         self._first, self._step = first - 1, step
         self._converts = converts
 
-    def all(self, env: Env) -> Sequence[Any]:
+    def all(self, env: Env) -> Sequence[object]:
         values = env.params[self._at]
         if len(self._converts) > 1:
             return [

@@ -105,7 +105,7 @@ class Numbered:
         if ctes:
             select = replace(select, ctes=(*ctes, *select.ctes))
 
-        async def work(given: Sequence[object]) -> Any:
+        async def work(given: Sequence[object]) -> object:
             return _only(await self.all(select))
 
         self.lates += 1
