@@ -148,9 +148,9 @@ def _unguarded(
 
 
 def _resolve_to_aborted(verb: Any) -> Any:
-    def resolve(view: Any, keys: Any, *, start_ts: int, commit_ts: int, m: Any) -> Any:
+    def resolve(view: Any, keys: Any, *, start_ts: int, commit_ts: int, **how: Any) -> Any:
         late = 0 if start_ts % 5 == 0 else commit_ts
-        return verb(view, keys, start_ts=start_ts, commit_ts=late, m=m)
+        return verb(view, keys, start_ts=start_ts, commit_ts=late, **how)
 
     return resolve
 
