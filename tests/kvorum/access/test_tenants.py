@@ -22,6 +22,7 @@ from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
 
+MIB = 1 << 20
 ROUTES = (
     ("GET", "/v1/kv/shop/orders/k"),
     ("GET", "/v1/cluster"),
@@ -80,7 +81,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     base, portal = free_port_base(), Portal("shared")
 
     async def start() -> Any:
-        config = NodeConfig(data=tmp_path / "data", port=base)
+        config = NodeConfig(data=tmp_path / "data", port=base, sql_memory_bytes=96 * MIB)
         node = await build(config, system_ports(asyncio.get_running_loop()))
         await node.start()
         return node
@@ -206,3 +207,27 @@ def test_g10_statements_count_and_computing_is_slowed_down(node: Node) -> None:
     text = node.admin.get("/metrics").text
     (used,) = re.findall(r'kvorum_tenant_sql_us_total{tenant="user ann"} (\S+)', text)
     assert float(used) > 1_000
+
+
+def test_g10_one_users_statements_leave_memory_to_others(node: Node) -> None:
+    """Cursors of one user hold all that a node has for SQL, and others get 53200 for theirs."""
+    for user in ("ann", "bob"):
+        said = {"name": user, "password": "a password of nobody"}
+        node.native("admin").access("user.password", said)
+        node.give(user)
+    held = "DECLARE c{} CURSOR WITH HOLD FOR SELECT repeat('x', 100000) FROM generate_series(1, 80)"
+    with ExitStack() as stack:
+        refused = None
+        for _ in range(12):  # of 8 MB each
+            bob = stack.enter_context(sql(node, "bob"))
+            try:
+                bob.execute(held.format(""))
+            except psycopg.errors.OutOfMemory as error:
+                refused = error
+        assert refused is not None
+        assert "of which user bob has" in (refused.diag.message_detail or "")
+        with sql(node, "ann") as ann:
+            ann.execute(held.format(1))
+            ann.execute(held.format(2))
+    with sql(node, "bob") as bob:
+        bob.execute(held.format(""))
