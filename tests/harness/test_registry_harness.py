@@ -50,7 +50,7 @@ def _some(cases: list[Case], name: str) -> list[Case]:
     return list(dict.fromkeys([*found, *BROKE_ONCE.get(name, [])]))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_j19_j12_j13_wholly_or_not_at_all(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -652,7 +652,7 @@ def _check(net: Net, sent: set[int]) -> None:
             assert (sender, node) == (message["from"], group)
 
 
-@pytest.mark.few(27)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_faults_then_healed(seed: int) -> None:
     """Cuts, one-way cuts, crashes, blocks, delays and split streams at random: messages reach only

@@ -208,7 +208,7 @@ async def histories(
     return anomalies(history, final)
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(10))
 @WORLDS
 def test_d13_histories_over_a_bad_network_are_snapshot_isolated(

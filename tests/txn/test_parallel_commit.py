@@ -264,6 +264,7 @@ def test_d13_push_before_the_anchor_is_prewritten(make: type[World]) -> None:
     play(scene, make)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(12))
 @WORLDS
 def test_d13_push_and_recovery_race_the_flip(make: type[World], seed: int) -> None:
@@ -302,6 +303,7 @@ def test_d13_push_and_recovery_race_the_flip(make: type[World], seed: int) -> No
     play(scene, make, seed)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("step", range(24))
 def test_d13_leader_change_at_any_moment(step: int) -> None:
     """The node restarts in the middle of a commit, and leads again: its bounds, stages and fences

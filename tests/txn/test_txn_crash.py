@@ -44,6 +44,7 @@ def test_d4_status_survives_a_restart(seed: int) -> None:
     run(main, seed)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_b6_node_crashes_in_the_middle_of_a_batch(seed: int) -> None:
     """All or none, and an acknowledged batch is there, whatever the disk had of it."""

@@ -124,6 +124,7 @@ def test_d8_writers_of_one_key_are_served_in_order() -> None:
     played(scene)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_d8_nobody_starves_with_50_writers_on_one_key(seed: int) -> None:
     """With everybody for himself, the unlucky wait until their deadline."""
@@ -433,6 +434,7 @@ def test_d8_crossing_transactions_are_run_again() -> None:
     played(scene)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_d8_every_deadlock_that_was_named_was_one(seed: int) -> None:
     """A false deadlock throws work away that nothing was in the way of."""

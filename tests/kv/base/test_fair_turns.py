@@ -95,6 +95,7 @@ class Steady:
             self.loop.comes(self.who, self.cost_us, 50)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("cost_us", [10, 50, 200, 900])
 @pytest.mark.parametrize("connections", [1, 8, 100, 1_000])
 def test_g10_who_asks_little_waits_for_one_pass_whoever_floods(

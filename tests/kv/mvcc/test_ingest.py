@@ -496,6 +496,7 @@ def test_q4_the_entries_are_those_of_the_rows(seed: int, unique: bool) -> None:
         History(seed + n, unique=unique).play()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("rule", "unique"),
     [

@@ -125,6 +125,7 @@ def compare(mirror: LockMirror, model: Model) -> None:
     assert {id(lock) for lock in mirror.chunks()} == set(map(id, model.chunks))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_d3_the_mirror_is_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An intent would be missing, or there when it is gone, or in a range twice: of single keys, of

@@ -138,6 +138,7 @@ def test_counters_are_what_is_stored() -> None:
     assert state.live_bytes == stored
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(25))
 def test_c14_random_crashes(seed: int) -> None:
     """After a power loss an acknowledged write would be missing, a batch half there, or a version

@@ -188,6 +188,7 @@ def _written(node: Node) -> list[tuple[str, bytes]]:
     return found
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("steps", range(1, 40, 2))
 def test_h2_a_crash_at_every_write_leaves_one_outcome(steps: int) -> None:
     """Power fails after so many steps of a split under way: afterwards it has happened or not, and

@@ -489,6 +489,7 @@ class Crowd:
         return found
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_d1_snapshots_hold_however_late_the_timestamps_are(seed: int) -> None:
     """A read at R must find the newest version at or below R, as it stands in the end, and keep

@@ -42,7 +42,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(limits, "SNAPSHOT_FILE_SYNC_BYTES", 10_000)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_f4_a_replica_is_rebuilt_whatever_falls(seed: int) -> None:
     """A crash in the middle of a transfer or an installation left a replica that differs, or one

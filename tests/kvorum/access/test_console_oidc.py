@@ -233,6 +233,7 @@ def test_a_user_who_is_dropped_is_out(scene: Scene) -> None:
         assert client.get("/console/session").json()["user"] is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["bob", "kvorum", "<b>'\" onload=x", "x" * 3_000])
 def test_who_is_nobody_here_is_told_so(scene: Scene, name: str) -> None:
     """An administrator would not know whom to make; or a name from elsewhere runs in the page."""
@@ -280,6 +281,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS.keys())
 def test_an_id_token_that_is_not_for_this_login_opens_nothing(
     scene: Scene, claims: dict[str, Any]
@@ -307,6 +309,7 @@ TOKENS: dict[str, Callable[[LittleIssuer], Callable[[dict[str, Any]], str]]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("make", TOKENS.values(), ids=TOKENS.keys())
 def test_an_id_token_that_the_issuer_has_not_signed_opens_nothing(
     scene: Scene, make: Callable[[LittleIssuer], Callable[[dict[str, Any]], str]]
@@ -336,6 +339,7 @@ ANSWERS: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("said", "word"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_an_answer_that_does_not_fit_opens_nothing(
     scene: Scene, said: dict[str, str], word: str
@@ -418,6 +422,7 @@ ISSUERS: dict[str, tuple[Callable[[BaseHTTPRequestHandler], None], int]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("token", "status"), ISSUERS.values(), ids=ISSUERS.keys())
 def test_an_issuer_that_misbehaves_costs_nobody_else(
     scene: Scene,

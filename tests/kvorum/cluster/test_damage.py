@@ -194,6 +194,7 @@ def test_b14_without_a_healthy_copy_nothing_is_given_up(count: int) -> None:
     run(main, 7)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["state", "log"])
 @pytest.mark.parametrize("cut", [False, True], ids=["whole log", "log was cut"])
 def test_b14_a_node_that_lost_one_of_its_databases_comes_back(name: str, cut: bool) -> None:

@@ -372,6 +372,7 @@ async def _life(lab: Lab, case: Case, store: CrashingStore) -> Record | None:
         return None
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("kind", ["model", "real"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_j9_crashes_over_real_transactions(case: Case, kind: str) -> None:

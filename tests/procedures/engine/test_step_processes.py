@@ -443,6 +443,7 @@ def test_code_that_changed_on_disk_is_told(tmp_path: Path, monkeypatch: pytest.M
     served(test, modules=[module.stem])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["plain", "blocked", "locked", "stubborn", "awaits"])
 def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
     """It went on for as long as it liked, also beside what undoes it; or others, who have no
@@ -562,7 +563,7 @@ async def longest_pause(work: Awaitable[Any]) -> tuple[Any, float]:
         ticking.cancel()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["harmful.rule", "harmful.checked"])
 @pytest.mark.parametrize("how", BAD)
 def test_a_rule_of_users_cannot_stop_its_engine(

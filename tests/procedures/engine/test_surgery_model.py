@@ -167,6 +167,7 @@ class Ward:
         await self.executor.__aexit__(None, None, None)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_m8_any_sequence_of_surgery_leaves_nothing_behind(seed: int) -> None:
     """After random actions, with steps under way, locks waited for, children and failovers, some

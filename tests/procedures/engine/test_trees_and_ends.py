@@ -100,6 +100,7 @@ def test_j16_a_tree_of_three_levels_is_undone_in_reverse() -> None:
             simloop.run(lambda loop, at=at, after=after: whole(loop, at, after))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_m6_the_outcome_is_known_when_the_master_is_back(seed: int) -> None:
     """A master was lost with a submission, and nobody could say what had become of it."""
@@ -147,6 +148,7 @@ async def _master(place: Place) -> int:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_m7_a_soak_leaves_no_nonces(kind: str) -> None:
     """Rows of nonces stayed behind when their procedures were forgotten."""

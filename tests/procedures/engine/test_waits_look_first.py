@@ -217,6 +217,7 @@ def test_what_came_before_the_wait_is_noticed_whatever_write_fails(name: str, se
             _in_life(name, send, moment_s, delay_ms, at, after=bool(at % 2))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("failover_s", [None, 0.15, 0.45, 0.65, 0.9])
 @pytest.mark.parametrize(("name", "send"), KINDS, ids=[name for name, _ in KINDS])
 def test_workers_notice_what_came_before_the_wait(

@@ -150,6 +150,7 @@ def test_o3_large_batches_of_two_tables_side_by_side() -> None:
     play(work)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_o9_zombie_races_the_replay_of_a_large_batch(seed: int) -> None:
     """Two large commits of one version take effect both, or the loser's staging stays."""
@@ -169,6 +170,7 @@ def test_o9_zombie_races_the_replay_of_a_large_batch(seed: int) -> None:
     play(work, seed)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_o3_two_queries_race_with_large_batches(seed: int) -> None:
     """The loser of a race for a name is never told, or its staging stays."""
@@ -303,6 +305,7 @@ def test_o6_packed_rows_that_are_none(
     play(work)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("delay_ms", [1, 5, 10, 15, 20, 30, 40, 60])
 def test_o10_operator_aborts_the_commit(delay_ms: int) -> None:
     """A commit that is aborted by hand is neither done nor undone, or the driver is told the wrong

@@ -462,6 +462,7 @@ def test_o9_driver_dies_after_commit() -> None:
     play(work)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_o9_zombie_commit_races_the_replay(seed: int) -> None:
     """Two commits of one version both take effect, or one of the two is told an error."""

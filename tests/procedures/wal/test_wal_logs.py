@@ -65,6 +65,7 @@ def log(number: int) -> Log:
     return Log(number, HEAD_BYTES, 0)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_l5_never_dropped_early_and_always_in_time(seed: int) -> None:
     """A log went although it had the newest record of something alive, or stayed without need.

@@ -117,6 +117,7 @@ def test_d7_whoever_dies_during_a_commit_leaves_all_or_nothing(kind: str) -> Non
     assert list(violations(1, kind, of_coordinator + of_disks + others[::8])) == []
 
 
+@pytest.mark.slow
 def test_crash_points_notice_a_broken_build() -> None:
     """An enumeration that finds nothing in any build would be blind. About every second seed has a
     crash at the harmful moment; which ones depends on everything that is sent.

@@ -156,6 +156,7 @@ def test_an_expression_is_computed_as_postgresql_does(part: int) -> None:
         assert _same(_run(expression), wanted), expression
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_closures_compute_an_expression_as_postgresql_does(part: int) -> None:
     """The way without DuckDB computes in another order, or otherwise."""
@@ -163,7 +164,7 @@ def test_closures_compute_an_expression_as_postgresql_does(part: int) -> None:
         assert _same(_closure(expression), wanted), expression
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_the_catalog_computes_an_expression_as_postgresql_does(ground: Ground, part: int) -> None:
     """The second translator lost an operator's parentheses, or a guard."""

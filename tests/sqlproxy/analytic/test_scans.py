@@ -105,6 +105,7 @@ async def _loaded(store: _Store, used: set[int], directory: Path, touched: Touch
     return await load(_loader(used, directory), cast("Reads", store), env, touched, _in_thread)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", range(12))
 async def test_p1_a_scan_is_the_snapshot_in_its_order(seed: int, tmp_path: Path) -> None:
     """Rows that were changed since, or have an intent, come as they are now, twice, out of order or

@@ -164,6 +164,7 @@ def insert(columns: Sequence[str], rows: Sequence[Sequence[str]], tail: str = ""
     return f"INSERT INTO many ({', '.join(columns)}) VALUES {lists}{tail}"
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("column", range(len(TYPES)))
 def test_p1_literals_are_what_the_parser_says(column: int) -> None:
     """A literal would become another value, type or error when it comes in a long INSERT."""
@@ -179,6 +180,7 @@ def test_p1_literals_are_what_the_parser_says(column: int) -> None:
     assert taken, "some go the quick way"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_p1_mixed_literals(seed: int) -> None:
     """NULLs, or numbers of several sizes in one column, would take each other's type."""
@@ -265,6 +267,7 @@ def test_p1_parentheses_in_strings_stay(value: str) -> None:
     assert quick
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_p1_texts_with_a_slip(seed: int) -> None:
     """A character too few or too many would be overlooked, or told in other words."""

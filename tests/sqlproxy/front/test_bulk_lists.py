@@ -79,6 +79,7 @@ def _bound(parsed: Any) -> Any:
     return front.bind(parsed, FakeNames())
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
 def test_a_list_means_what_the_parser_says(text: str) -> None:
     """A value of a long list is lost, or read as another type than PostgreSQL's."""

@@ -59,6 +59,7 @@ def test_the_list_is_whole() -> None:
     assert {"key", "index", "select", "value", "between", "system", "of"} <= set(WORDS)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_keyword_names_a_column_of_any_type(kind: str) -> None:
     """`key varchar(20)` was MySQL's KEY over the column "20"."""
@@ -75,6 +76,7 @@ def test_every_keyword_names_a_column_of_any_type(kind: str) -> None:
                 assert all(not key.name for key in made.keys), text
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_keyword_is_a_name_where_postgresql_takes_it(place: str) -> None:
     """A word of Kvorum's own would be found in the middle of a statement."""
