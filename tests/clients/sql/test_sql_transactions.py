@@ -333,6 +333,7 @@ def test_p10_definitions_inside_blocks(sql: Sql, t: psycopg.Connection) -> None:
     assert t.execute("SELECT id FROM m").fetchall() == [(1,)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("change", ["INSERT INTO n VALUES (2)", "DELETE FROM n WHERE id = 1"])
 def test_a_block_of_definitions_may_take_long(sql: Sql, t: psycopg.Connection, change: str) -> None:
     """On a busy machine a migration was refused because of its own definitions. A row that it

@@ -140,6 +140,7 @@ def _nothing_left(node: NodeProcess) -> Iterator[None]:
     poll(lambda: ".arrow" not in Path(f"/proc/{node.spawned}/maps").read_text())
 
 
+@pytest.mark.few(2)
 @pytest.mark.cluster
 @each("value", VALUES)
 @pytest.mark.parametrize(
