@@ -16,7 +16,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.style import SPACES
 from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
-from sqlproxy.values.memory import room
+from sqlproxy.values.memory import bytes_of, room
 
 P = TypeVar("P", str, bytes)
 DIMENSIONS_MAX: Final = 6
@@ -67,16 +67,20 @@ def array_writer(write: Callable[[object], str], of: int) -> Callable[[list[obje
     return array
 
 
-def measured(parts: Iterable[P]) -> Iterator[P]:
-    """The parts of what is written, while there is room for it. Raises SqlError: 54000, 53200."""
+def measured(parts: Iterable[P], beside: int = 1) -> Iterator[P]:
+    """The parts of what is written, with so many bytes beside each, while there is room for it.
+    Raises SqlError: 54000, 53200.
+    """
     size, most = 0, _LARGE
     for part in parts:
         yield part
-        size += len(part) + 1
+        size += bytes_of(part) + beside
         if size > most:
             pause()
             room(size)
             most = size + _LARGE
+    if size > _LARGE:
+        room(size)
 
 
 def _pieces(values: Sequence[object]) -> Iterator[Sequence[object]]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from sqlproxy.values.breaks import paused
+
 DIMENSIONS_MAX: Final = 6
 
 
 def mapped(convert: Callable[[Any], object], value: Sequence[object]) -> list[object]:
     """The nested list with each element converted; NULLs stay."""
     found: list[object] = []
-    for one in value:
+    for one in paused(value):
         if isinstance(one, list | tuple):
             found.append(mapped(convert, one))
         else:
@@ -27,12 +29,17 @@ def mapped(convert: Callable[[Any], object], value: Sequence[object]) -> list[ob
 def flat(value: Sequence[object]) -> list[Any]:
     """The elements in order, of an array of any number of dimensions."""
     found: list[object] = []
-    for one in value:
+    for one in paused(value):
         if isinstance(one, list):
             found += flat(one)
         else:
             found.append(one)
     return found
+
+
+def has_lists(value: Sequence[object]) -> bool:
+    """Whether it has more than one dimension."""
+    return list in set(map(type, value))
 
 
 def shape(value: object) -> tuple[int, ...]:
@@ -80,6 +87,6 @@ def _shapes(value: object) -> Iterator[tuple[int, ...]]:
         return
     if not value:
         yield (0,)
-    for one in value:
+    for one in paused(value):
         for inner in _shapes(one):
             yield (len(value), *inner)

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kv.base.limits import SQL_ARRAY_ELEMENTS_MAX
-from sqlproxy.front.functions.f_text import Pieces, output
+from sqlproxy.front.functions.f_text import output
 from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.registry import element_of
+from sqlproxy.pg.arrays import measured
+from sqlproxy.values.arrays import DIMENSIONS_MAX, has_lists
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
-from sqlproxy.values.memory import room
+from sqlproxy.values.memory import bytes_of, room
 
 
 def shape(value: object) -> list[int]:
@@ -25,7 +27,7 @@ def shape(value: object) -> list[int]:
 
 
 def flat(value: Sequence[object]) -> list[object]:
-    if not any(isinstance(part, list) for part in value):
+    if not has_lists(value):
         return list(value)
     return [x for part in paused(value) for x in (flat(part) if isinstance(part, list) else [part])]
 
@@ -193,7 +195,7 @@ def _overlap(same: Same, value: list[object], other: list[object]) -> bool:
 
 def _flattened(value: list[object]) -> list[object]:
     """The same object, if it is flat already."""
-    return flat(value) if any(isinstance(one, list) for one in value) else value
+    return flat(value) if has_lists(value) else value
 
 
 def _to_text(site: Site) -> Callable[..., object]:
@@ -204,11 +206,9 @@ def _to_text(site: Site) -> Callable[..., object]:
     ) -> str | None:
         if value is None or separator is None:
             return None
-        shown = [null if v is None else write(v) for v in paused(flat(value))]
-        out = Pieces()
-        for n, one in enumerate(v for v in shown if v is not None):
-            out.add(separator + one if n else one)
-        return out.whole()
+        shown = (null if v is None else write(v) for v in paused(flat(value)))
+        given = (one for one in shown if one is not None)
+        return separator.join(measured(given, beside=bytes_of(separator)))
 
     return call
 
@@ -237,11 +237,11 @@ def _trim(value: list[object], n: int) -> list[object]:
 def _fill(item: object, sizes: list[int]) -> list[object]:
     if not sizes:
         return []
-    if any(isinstance(s, list) for s in sizes):
+    if has_lists(sizes):
         raise SqlError("2202E", "wrong number of array subscripts")
-    if any(s is None for s in sizes):
+    if None in sizes:
         raise SqlError("22004", "dimension values cannot be null")
-    if any(s < 0 for s in sizes) or len(sizes) > 6:
+    if len(sizes) > DIMENSIONS_MAX or any(s < 0 for s in sizes):
         raise SqlError("54000", f"array size exceeds the maximum allowed ({134_217_727})")
     elements(math.prod(sizes))
     inner = _fill(item, sizes[1:]) if len(sizes) > 1 else item
@@ -256,7 +256,7 @@ def _bucket(site: Site) -> Callable[..., object]:
     def found(value: object, bounds: list[object]) -> int:
         if None in bounds:
             raise SqlError("22004", "thresholds array must not contain NULLs")
-        if any(isinstance(one, list) for one in bounds):
+        if has_lists(bounds):
             raise SqlError("2202E", "thresholds must be one-dimensional array")
         return bisect_right([key(b) for b in paused(bounds)], key(value))
 

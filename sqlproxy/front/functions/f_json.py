@@ -17,10 +17,11 @@ from sqlproxy.front.functions.function import Declared, OfSite, Site, declared, 
 from sqlproxy.front.types.registry import INTEGERS, element_of
 from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg import oids
+from sqlproxy.pg.arrays import measured
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.arrays import flat
-from sqlproxy.values.breaks import pause
+from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.values.memory import bytes_of, room
 
@@ -392,7 +393,8 @@ def json_writer(oid: int, style: Style) -> Callable[[Any], str]:
         def each(value: Any) -> str:
             if value is None:
                 return "null"
-            return "[" + ",".join(each(v) if isinstance(v, list) else inner(v) for v in value) + "]"
+            parts = (each(v) if isinstance(v, list) else inner(v) for v in paused(value))
+            return "[" + ",".join(measured(parts)) + "]"
 
         return each
     if oid == oids.BOOL:

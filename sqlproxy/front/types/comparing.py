@@ -15,7 +15,7 @@ from sqlproxy.front.types.registry import element_of
 from sqlproxy.pg import oids
 from sqlproxy.pg.datetimes import at_zone
 from sqlproxy.values import enums, jsonb
-from sqlproxy.values.breaks import paused
+from sqlproxy.values.breaks import pause, paused
 
 Test = Callable[[Any, Any], bool]
 PLAIN: Final[dict[str, Test]] = {
@@ -47,6 +47,7 @@ _NATIVE: Final = frozenset(
         *(oids.CID, oids.TID, oids.XID),
     )
 )
+_PIECE: Final = 1 << 12  # keys of elements that are compared at once
 _FLOATS: Final = frozenset((oids.FLOAT4, oids.FLOAT8))
 _STRINGS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.NAME, oids.CHAR))
 
@@ -135,6 +136,24 @@ def numeric_key(value: Decimal) -> tuple[bool, Decimal]:
     return (True, Decimal(0)) if value.is_nan() else (False, value)
 
 
+class _Piece(tuple[Any, ...]):
+    """Some keys of a long array."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        pause()
+        return tuple.__eq__(self, other)
+
+    __hash__ = tuple.__hash__
+
+
+def _in_pieces(keys: list[Any]) -> tuple[tuple[Any, ...], ...]:
+    """Keys that are compared with breaks between, in the same order as all of them together."""
+    rest = range(_PIECE, len(keys), _PIECE)
+    return (tuple(keys[:_PIECE]), *[_Piece(keys[at : at + _PIECE]) for at in rest])
+
+
 def array_key(value: list[Any], key: Callable[[object], object]) -> tuple[Any, ...]:
     """By elements, NULL last; then by count, then by dimensions (array_cmp)."""
     flat: list[object] = []
@@ -150,7 +169,7 @@ def array_key(value: list[Any], key: Callable[[object], object]) -> tuple[Any, .
                 flat.append((1, 0) if one is None else (0, key(one)))
 
     walk(value, 0)
-    return (tuple(flat), len(flat), len(dimensions), tuple(dimensions))
+    return (_in_pieces(flat), len(flat), len(dimensions), tuple(dimensions))
 
 
 def key_of(oid: int) -> Callable[[Any], Any]:
@@ -204,9 +223,11 @@ def _json_key(value: object) -> object:
             return (2, value)
         case list():
             # An empty array is less than null: so PostgreSQL does, for ever since.
-            return (4, len(value), tuple([_json_key(v) for v in paused(value)])) if value else (-1,)
+            if not value:
+                return (-1,)
+            return (4, len(value), _in_pieces([_json_key(v) for v in paused(value)]))
         case dict():
             pairs = [((len(k.encode()), k), _json_key(v)) for k, v in paused(value.items())]
-            return (5, len(pairs), tuple(pairs))
+            return (5, len(pairs), _in_pieces(pairs))
         case _:
             raise AssertionError(f"no JSON value: {type(value)}")

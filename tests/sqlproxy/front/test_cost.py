@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from datetime import time as clock_time
 from decimal import Decimal
@@ -15,12 +16,14 @@ from typing import Any, Final
 
 import pytest
 
+from kv.base.limits import SQL_ARRAY_ELEMENTS_MAX
 from sqlproxy.front.bound.exprs import Call, Column
 from sqlproxy.front.closures.compiling import FIXED, CannotCompile, compile
 from sqlproxy.front.functions.all_functions import FUNCTIONS
-from sqlproxy.front.types import comparing
+from sqlproxy.front.types import comparing, value_texts
 from sqlproxy.front.types import registry as r
-from sqlproxy.pg import oids
+from sqlproxy.pg import binary, oids, text
+from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval
@@ -30,6 +33,7 @@ from tests.sqlproxy.front.test_expressions import ENV
 
 _LARGE: Final = 4_000_000
 _S_MAX: Final = 0.2  # between two breaks; a busy machine is given five times that
+_LONG_S: Final = 0.25  # then what takes breaks is ended
 _WAIT_S: Final = 60.0
 _TEXTS: Final = (
     "a" * _LARGE,
@@ -91,7 +95,7 @@ VALUES: Final[dict[int, tuple[Any, ...]]] = {
     1009: (["a", "b"] * 250_000, ["a" * 1_000] * 1_000, [str(n) for n in range(100_000)]),
     1007: (list(range(500_000)), [1_000, 1_000, 1_000], [2**31 - 1]),
     1231: ([Decimal(1)] * 100_000,),
-    oids.ANYARRAY: (list(range(100_000)), [[1, 2]] * 100_000),
+    oids.ANYARRAY: (list(range(SQL_ARRAY_ELEMENTS_MAX)), [[1, 2]] * (SQL_ARRAY_ELEMENTS_MAX // 2)),
     oids.ANYELEMENT: (7,),
     oids.ANYNONARRAY: (7,),
 }
@@ -132,12 +136,12 @@ def _measured(proc: r.Proc, pipe: Any) -> None:
         nonlocal last, longest
         now = time.process_time()
         longest, last = max(longest, now - last), now
-        if now > began + 1.0:  # a statement may be long; it was not stuck
+        if now > began + _LONG_S:  # a statement may be long; it was not stuck
             raise SqlError("57014", "long enough")
 
     set_breaks(take)
     for row in _calls(proc):
-        pipe.send(tuple(str(value)[:30] for value in row))
+        pipe.send(tuple(str(v[:30] if isinstance(v, str | bytes | list) else v)[:30] for v in row))
         began = last = time.process_time()
         longest = 0.0
         with contextlib.suppress(SqlError):
@@ -216,5 +220,35 @@ def test_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
     try:
         with pytest.raises(_Taken):
             fn([test_raising.VALUES[oid][-1] for oid in proc.args], ENV)
+    finally:
+        set_breaks(no_break)
+
+
+@pytest.mark.parametrize("oid", [1007, 1009, 1231, 1182], ids=["int4", "text", "numeric", "date"])
+def test_arrays_come_and_go_with_breaks(oid: int) -> None:
+    """An array of two million elements holds the loop while it is read or written."""
+    one = {1007: 7, 1009: "a b", 1231: Decimal(7), 1182: date(2024, 2, 29)}[oid]
+    many = 20_000
+    breaks = 0
+
+    def take() -> None:
+        nonlocal breaks
+        breaks += 1
+
+    set_breaks(take)
+    try:
+        pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
+            (text.writer(oid, DEFAULT), text.reader(oid, DEFAULT)),
+            (binary.writer(oid), binary.reader(oid)),
+            (value_texts.writer(oid, DEFAULT), value_texts.reader(oid, DEFAULT)),
+        ]
+        for write, read in pairs:
+            for value in ([one] * many, [[one, None]] * (many // 2)):
+                breaks = 0
+                made = write(value)
+                assert breaks > many // 1_000
+                breaks = 0
+                assert read(made) == value
+                assert breaks > many // 1_000
     finally:
         set_breaks(no_break)
