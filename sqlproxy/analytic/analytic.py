@@ -75,7 +75,7 @@ class DuckAnalytic:
     async def _batches(
         self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
     ) -> AsyncIterator[Sequence[Row]]:
-        loaders = [Loader(source, self._engine.directory) for source in selects.sources]
+        loaders = [Loader(source, self._engine) for source in selects.sources]
         try:
             tables: dict[str, pa.Table] = {}
             for name, rows in selects.known.items():
@@ -121,8 +121,7 @@ class DuckAnalytic:
             selects.meant(bound.items, bound.where, (), bound.ctes)
         elif isinstance(bound, Merge):
             selects.meant(bound.items, None, (), bound.ctes, bound.on)
-        directory = self._engine.directory
-        loaders = [Loader(source, directory) for source in selects.sources]
+        loaders = [Loader(source, self._engine) for source in selects.sources]
         return [(loader.table, loader.access) for loader in loaders]
 
     async def change(self, job: Work, bound: object, text: str) -> Outcome:

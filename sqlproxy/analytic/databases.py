@@ -4,7 +4,8 @@ by itself; so tenants that have queries at the same time have one each, and none
 They are all empty, so whoever comes takes one that nobody uses. All memory is divided equally among
 those that are used (in the last RECENT_S: limits are not changed all the time). Who held more
 before another one came gives up what DuckDB can put into a file, and the other one has what is
-left then, at least a part of it (_LEAST). More tenants than SQL_ANALYTIC_DATABASES_MAX share.
+left then, at least a part of it (_LEAST). More tenants than SQL_ANALYTIC_DATABASES_MAX share. What
+goes into files has a bound, too: `spill_room`, asked when a tenant begins.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ _SETTINGS: Final = (
 class Database:
     """`limit`: bytes of memory, those of all its queries together."""
 
-    __slots__ = ("limit", "queries", "root", "used_s", "who")
+    __slots__ = ("files_max", "limit", "queries", "root", "used_s", "who")
 
     def __init__(self, root: duckdb.DuckDBPyConnection, limit: int) -> None:
         self.root, self.limit = root, limit
+        self.files_max = 0  # bytes
         self.queries = 0  # under way
         self.used_s = 0.0  # when the last one began or ended
         self.who: Who = None  # who began it
@@ -53,13 +55,25 @@ class Database:
         self.limit = limit
         return True
 
+    def spills(self, most: int) -> None:
+        """From now on its files have at most so many bytes, about: nobody reckons finer."""
+        if not 0.9 * self.files_max <= most <= 1.1 * self.files_max:
+            with self.root.cursor() as cursor:
+                cursor.execute(f"SET max_temp_directory_size = '{most >> 20}MiB'").fetchall()
+            self.files_max = most
+
 
 class Databases:
     """Of one process. All calls are made in threads. `directory`: where large things go."""
 
     def __init__(
-        self, bytes_max: int, directory: Callable[[], Path], monotonic: Callable[[], float]
+        self,
+        bytes_max: int,
+        directory: Callable[[], Path],
+        monotonic: Callable[[], float],
+        spill_room: Callable[[], int],
     ) -> None:
+        self._spill_room = spill_room
         self.bytes_max = bytes_max
         self._directory, self._monotonic = directory, monotonic
         self._all: list[Database] = []
@@ -71,6 +85,8 @@ class Databases:
             now_s = self._monotonic()
             found = self._of(who, now_s)
             found.who, found.used_s = who, now_s
+            if not found.queries:
+                found.spills(self._spill_room())
             found.queries += 1
             self._divide(found, now_s)
             return found

@@ -23,6 +23,8 @@ from kv.base.limits import (
     SQL_ANALYTIC_BYTES_MAX,
     SQL_ANALYTIC_FETCH_ROWS,
     SQL_ANALYTIC_QUERIES_MAX,
+    SQL_SPILL_FREE_BYTES_MIN,
+    SQL_SPILL_PARTS,
 )
 from sqlproxy.analytic.databases import Database, Databases
 from sqlproxy.analytic.forms import weight
@@ -70,7 +72,9 @@ class Engine:
         self._home = home
         self._share = share or memory.Share()
         self.bytes_max = min(SQL_ANALYTIC_BYTES_MAX, self._share.limit // 2)
-        self.databases = Databases(self.bytes_max, lambda: self.directory, monotonic)
+        self.databases = Databases(
+            self.bytes_max, lambda: self.directory, monotonic, self.spill_room
+        )
         self._threads: FairThreads | None = None
         self._directory: Path | None = None
 
@@ -85,6 +89,13 @@ class Engine:
                 self._home.mkdir(mode=0o700, parents=True)
                 self._directory = self._home
         return self._directory
+
+    def spill_room(self, written: int = 0) -> int:
+        """How many bytes a user's files may have in all, if they have so many now: nobody's sort
+        fills the disk that everybody writes to.
+        """
+        free = shutil.disk_usage(self.directory).free - SQL_SPILL_FREE_BYTES_MIN
+        return max(0, free + written) // SQL_SPILL_PARTS
 
     def submit(self, call: Callable[..., T], *args: object) -> Future[T]:
         """Away from the loop."""

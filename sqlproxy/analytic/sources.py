@@ -24,6 +24,7 @@ from kv.base.limits import (
     SQL_ANALYTIC_SCAN_ROWS,
     SQL_ANALYTIC_SOURCE_BYTES,
 )
+from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.front.bound.env import Env
@@ -32,7 +33,7 @@ from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import Access, choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.values import memory
-from sqlproxy.values.errors import SqlError
+from sqlproxy.values.errors import SqlError, disk_full
 
 Items = Sequence[tuple[bytes, bytes, int]]
 _SOURCES: Final = 4  # tables of which one statement has the rows in memory, at least
@@ -51,10 +52,10 @@ def table_of(rows: Rows) -> pa.Table:
 
 
 class Loader:
-    """Collects one table's rows. `directory` is where a large one may go."""
+    """Collects one table's rows. `engine` says where a large one may go."""
 
-    def __init__(self, source: Source, directory: Path) -> None:
-        self._source, self._directory = source, directory
+    def __init__(self, source: Source, engine: Engine) -> None:
+        self._source, self._engine = source, engine
         self.table: Table = source.item.table
         self._batches: list[pa.RecordBatch] = []
         self._budget = memory.now()
@@ -89,16 +90,18 @@ class Loader:
         self._bytes += batch.nbytes
         most = min(SQL_ANALYTIC_SOURCE_BYTES, self._budget.limit // _SOURCES)
         if self._writer is None and (self._bytes > most or not self._may_hold(batch.nbytes)):
-            self._path = self._directory / f"{self._source.name}-{id(self):x}.arrow"
+            self._path = self._engine.directory / f"{self._source.name}-{id(self):x}.arrow"
             self._writer = pa.ipc.new_file(os.fspath(self._path), self.schema)
             for held in self._batches:
                 self._writer.write_batch(held)
             self._batches = []
             self._held.end()
-        if self._writer is not None:
-            self._writer.write_batch(batch)
-        else:
+        if self._writer is None:
             self._batches.append(batch)
+        elif self._bytes > self._engine.spill_room(self._bytes - batch.nbytes):
+            raise disk_full()
+        else:
+            self._writer.write_batch(batch)
 
     def _may_hold(self, size: int) -> bool:
         try:

@@ -19,6 +19,7 @@ from sqlproxy.values.errors import (
     OUT_OF_RANGE,
     QUERY_CANCELED,
     SqlError,
+    disk_full,
 )
 from sqlproxy.values.words import by_word
 
@@ -104,6 +105,8 @@ def as_sql_error(error: Exception, *, memory: str, hint: str = "") -> SqlError:
     text = str(error)
     if isinstance(error, duckdb.InterruptException):
         return SqlError(QUERY_CANCELED, "canceling statement due to user request")
+    if "max_temp_directory_size" in text:
+        return disk_full()
     out = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
     if out or any(words in text for words in _OUT):
         return SqlError(OUT_OF_MEMORY, "out of memory", detail=memory, hint=hint)

@@ -217,6 +217,16 @@ def unsupported(what: str, *, position: int = 0, hint: str = "", are: bool = Fal
     return SqlError(UNSUPPORTED, f"{what} {verb} not supported", position=position, hint=hint)
 
 
+def disk_full() -> SqlError:
+    """Of what a query puts into files."""
+    return SqlError(
+        DISK_FULL,
+        "could not write to temporary file: no space is left for queries",
+        detail="One user's queries have a part of what is free on the disk of this process.",
+        hint="Sort, group or join fewer rows, or fewer columns; or free space on the disk.",
+    )
+
+
 def from_store(error: KvorumError) -> SqlError:
     """The same refusal in SQL's terms; its message stays, which names the key, the blocker and what
     to do.

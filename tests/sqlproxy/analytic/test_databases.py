@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kv.base.accounts import USER, Account, Use
-from kv.base.limits import SQL_ANALYTIC_DATABASES_MAX
+from kv.base.limits import (
+    SQL_ANALYTIC_DATABASES_MAX,
+    SQL_SPILL_FREE_BYTES_MIN,
+)
 from sqlproxy.analytic.databases import RECENT_S, Database, Databases
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.values.errors import OUT_OF_MEMORY, SqlError
+from sqlproxy.values.errors import DISK_FULL, OUT_OF_MEMORY, SqlError
 from sqlproxy.values.memory import Budget, Share, spending
 
 MIB = 1 << 20
@@ -39,7 +43,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def databases(tmp_path: Path, watch: Watch) -> Iterator[Databases]:
-    made = Databases(MOST, lambda: tmp_path, watch)
+    made = Databases(MOST, lambda: tmp_path, watch, lambda: 1 << 30)
     yield made
     made.close()
 
@@ -98,6 +102,36 @@ def test_more_tenants_than_databases_share(databases: Databases, watch: Watch) -
     watch.now_s += RECENT_S + 1
     alone = databases.enter(account("last"))
     assert limit_of(alone) == MOST
+
+
+async def test_g10_a_sort_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one user sorts takes what all others' writes need, or is answered as an internal error;
+    or a user has the same room once more with each file.
+    """
+    free = [10 << 30]
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=free[0]))
+    engine = Engine(tmp_path / "duck", Share(160 * MIB))
+    assert engine.spill_room() < free[0] // 4
+    assert engine.spill_room(8 << 30) < 18 << 28, "all that it has counts"
+    rows = "SELECT i, repeat('x', 100) || i AS s FROM range(2000000) t(i)"
+    text = f"SELECT i FROM ({rows}) ORDER BY s"
+
+    async def asked() -> int:
+        running = await engine.run(text, {}, Functions())
+        try:
+            return len(await running.next(lambda batch: batch.to_pylist()))
+        finally:
+            await running.close()
+
+    free[0] = SQL_SPILL_FREE_BYTES_MIN + 4 * MIB
+    with pytest.raises(SqlError) as refused:
+        await asked()
+    assert refused.value.sqlstate == DISK_FULL
+    free[0] = 10 << 30
+    assert await asked()
+    engine.close()
 
 
 async def test_g10_a_greedy_user_is_refused_and_the_other_is_not(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from sqlproxy.front.binding.fromitems import item_columns
 from sqlproxy.front.bound.statements import TableItem
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.values.errors import DISK_FULL, SqlError
 from sqlproxy.values.memory import Share
 
 ATOMS = (
@@ -206,7 +207,8 @@ def test_n4_a_large_table_goes_to_a_file_and_comes_back(
     columns = item_columns(table)
     item = TableItem(alias="t", columns=columns, offset=0, table=table)
     kinds = tuple(held(column.oid, column.typmod) for column in columns)
-    loader = Loader(Source("s1", item, kinds, (), {0, 1}), tmp_path)
+    engine = Engine(tmp_path / "duck")
+    loader = Loader(Source("s1", item, kinds, (), {0, 1}), engine)
     rows = [(i, f"text {i}") for i in range(5_000)]
     stored: list[tuple[bytes, bytes, int]] = []
     for row in rows:
@@ -216,9 +218,16 @@ def test_n4_a_large_table_goes_to_a_file_and_comes_back(
         loader.decoded(stored[at : at + 500])
     found: Any = loader.done()
     assert [tuple(row.values()) for row in found.to_pylist()] == rows
-    assert list(tmp_path.iterdir())
+    assert list(engine.directory.iterdir())
     loader.close()
-    assert not list(tmp_path.iterdir())
+    assert not list(engine.directory.iterdir())
+    monkeypatch.setattr(engine, "spill_room", lambda _written=0: 5_000)
+    loader = Loader(Source("s1", item, kinds, (), {0, 1}), engine)
+    with pytest.raises(SqlError, match="no space") as refused:
+        loader.decoded(stored)
+    assert refused.value.sqlstate == DISK_FULL
+    loader.close()
+    assert not list(engine.directory.iterdir())
 
 
 def test_n4_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

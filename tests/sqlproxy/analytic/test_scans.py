@@ -18,6 +18,7 @@ from kv.base.errors import Unavailable
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.mvcc.records import cur_row
+from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader, load
@@ -97,7 +98,7 @@ def _loader(used: set[int], directory: Path) -> Loader:
     columns = item_columns(TABLE)
     item = TableItem(alias="t", columns=columns, offset=0, table=TABLE)
     kinds = tuple(held(column.oid, column.typmod) for column in columns)
-    return Loader(Source("s1", item, kinds, (), used), directory)
+    return Loader(Source("s1", item, kinds, (), used), Engine(directory / "duck"))
 
 
 async def _loaded(store: _Store, used: set[int], directory: Path, touched: Touched) -> Any:
