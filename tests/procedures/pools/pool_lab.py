@@ -9,11 +9,11 @@ from typing import Any
 from kv.base import limits
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
+from kv.base.node_methods import Handler
 from kv.base.ops import Op
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import Table
 from procedures.engine.registry import ProcedureType, Registry
-from procedures.engine.service import Handler
 from procedures.pools import service
 from procedures.pools.worker import Worker
 from tests.kit.simloop import SimLoop
