@@ -113,6 +113,7 @@ def test_a_step_that_keeps_pythons_lock_is_run_once(
         assert log.read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_killed_worker_takes_its_steps_with_it(tmp_path: Path) -> None:
     """A step went on outside after its worker was killed; the next run was told attempt 1."""
     log, go = tmp_path / "runs", tmp_path / "go"

@@ -124,6 +124,7 @@ def test_half_of_the_data_is_not_started_anew(tmp_path: Path, lost: str) -> None
             assert node.stop() == 0
 
 
+@pytest.mark.slow
 def test_bad_settings(tmp_path: Path) -> None:
     """A misspelt setting that is ignored runs another node than was meant."""
     words = ("start", "--data", str(tmp_path / "data"))
