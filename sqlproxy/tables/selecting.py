@@ -107,12 +107,12 @@ def in_pieces(rows: Sequence[T], make: Callable[[T], T | None]) -> Iterator[list
 
 
 def growing(rows: Sequence[T], before: int) -> Iterator[Sequence[T]]:
-    """The rows in pieces of as many as came `before` them: who takes few, as FETCH does, pays for
-    few.
+    """The rows in pieces, each of three times as many as came `before` it: who takes few, as FETCH
+    does, pays for few.
     """
     at = 0
     while at < len(rows):
-        some = rows[at : at + max(1, before + at)]
+        some = rows[at : at + max(1, 3 * (before + at))]
         yield some
         at += len(some)
 
