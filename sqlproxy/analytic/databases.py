@@ -87,8 +87,8 @@ class Databases:
             found.who, found.used_s = who, now_s
             if not found.queries:
                 found.spills(self._spill_room())
-            found.queries += 1
             self._divide(found, now_s)
+            found.queries += 1  # last: whoever is not let in does not leave
             return found
 
     def leave(self, database: Database) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -77,18 +78,20 @@ class Engine:
         )
         self._threads: FairThreads | None = None
         self._directory: Path | None = None
+        self._making = threading.Lock()
 
     @property
     def directory(self) -> Path:
-        """Where large things go."""
-        if self._directory is None:
-            if self._home is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="kvorum-sql-"))
-            else:
-                shutil.rmtree(self._home, ignore_errors=True)
-                self._home.mkdir(mode=0o700, parents=True)
-                self._directory = self._home
-        return self._directory
+        """Where large things go. Any thread may ask first."""
+        with self._making:
+            if self._directory is None:
+                if self._home is None:
+                    self._directory = Path(tempfile.mkdtemp(prefix="kvorum-sql-"))
+                else:
+                    shutil.rmtree(self._home, ignore_errors=True)
+                    self._home.mkdir(mode=0o700, parents=True)
+                    self._directory = self._home
+            return self._directory
 
     def spill_room(self, written: int = 0) -> int:
         """How many bytes a user's files may have in all, if they have so many now: nobody's sort

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import pytest
 
 from kv.base.accounts import USER, Account, Use
@@ -73,6 +77,50 @@ def test_g10_all_memory_is_divided_among_those_that_use_it(
     watch.now_s += RECENT_S + 1
     databases.enter(bob)
     assert limit_of(of_bob) == MOST
+
+
+def test_a_query_that_is_not_let_in_is_not_under_way(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its database counted as used for ever: others had less memory until the next start."""
+    ann, bob = account("ann"), account("bob")
+    databases.enter(bob)
+
+    def fails(_self: Database, _limit: int) -> bool:
+        raise duckdb.IOException("the machine says no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "bound", fails)
+        with pytest.raises(duckdb.IOException):
+            databases.enter(ann)
+    assert databases.enter(ann).queries == 1
+
+
+def test_two_first_queries_have_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one removed the folder of the first, or could not make its own."""
+    home = tmp_path / "home"
+    engine = Engine(home)
+    clearing, go_on = threading.Event(), threading.Event()
+    cleared: list[Path] = []
+    real = shutil.rmtree
+
+    def rmtree(path: Path, *, ignore_errors: bool) -> None:
+        cleared.append(path)
+        clearing.set()
+        assert go_on.wait(10)
+        real(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: engine.directory)
+        assert clearing.wait(10)
+        second = threads.submit(lambda: engine.directory)
+        while not second.running() and not second.done():
+            pass
+        go_on.set()
+        assert first.result() == second.result() == home
+    assert cleared == [home]
+    engine.close()
 
 
 def test_g10_who_cannot_give_memory_up_keeps_it_and_others_have_the_rest(
