@@ -102,7 +102,7 @@ class Join(Request):
 
 @_operate(96, repeat=Repeat.QUESTION)
 class Standing(Request):
-    """→ map: this node, its version, and how each of its replicas stands
+    """→ map: this node, its version, and how each of its replicas stands, which are damaged
     (kvorum/cluster/replica_status.py)
     """
 

@@ -3,7 +3,8 @@ follows from what all nodes answer.
 
     {"node", "version", "replicas": [[id, epoch, role, term, leader or 0, applied, commit, last,
       first, log bytes, asleep, [voters], [learners], [witnesses],
-      [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever], …]}
+      [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever], …],
+     "damaged": [ids of partitions whose replicas there are]}
 
 A node that does not answer is down as far as the asking client knows; what its replicas lack is
 known from their leaders. Of two nodes that both say they lead a partition, the one with the higher

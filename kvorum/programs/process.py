@@ -5,10 +5,10 @@ machine (kvorum/programs/stores.py) also stops when whoever started it is gone. 
 failed sync, damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop
 would want the disk that failed.
 
-A database that met damage takes no writes until it is opened anew, and others have copies of what
-is in it. Then the process hands over what it leads, and becomes its own successor (exec): the same
-process to whoever supervises it, or nobody does, with the damaged directory put aside and what was
-in it on its way from the others (docs/decisions/1412).
+A database that met damage takes no writes until it is opened anew. If the others can do without
+what is in it (kvorum/cluster/dispensable.py), the process hands over what it leads, and becomes its
+own successor (exec): the same process to whoever supervises it, or nobody does, with the damaged
+directory put aside and what was in it on its way from the others (docs/decisions/1412).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import uvloop
 
@@ -42,14 +43,24 @@ _TOO_LONG: Final = (
 )
 
 
+class Store(Protocol):
+    """What a new beginning needs of kvorum.storage.store.Store."""
+
+    async def needed(self) -> str | None: ...
+    async def hand_over(self) -> None: ...
+
+
 def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     """Run a node until a signal. Raises KvorumError if it cannot start."""
     logs.configure(config.log_level)
     _bury()
-    uvloop.run(_run(config, on_ready))
+    uvloop.run(_run(config, on_ready, _children()))
 
 
-async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
+async def _run(
+    config: NodeConfig, on_ready: Callable[[Node], None], strangers: frozenset[int]
+) -> None:
+    """`strangers`: children of whatever this process was before, a shell perhaps."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -68,7 +79,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
         loop.add_signal_handler(number, stopped_by, number)
     if SUPERVISED in os.environ:
         _at_end_of_stdin(loop, lambda: None if stop.is_set() else stopped_by(signal.SIGTERM))
-    node.fatal.add_done_callback(partial(_failed, node, stop))
+    node.fatal.add_done_callback(partial(_failed, node, stop, strangers))
     if not await _started(node, stop):
         return
     cycles.calm()
@@ -78,24 +89,62 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     cycles.release()
 
 
-def _failed(node: Node, stop: asyncio.Event, fatal: asyncio.Future[BaseException]) -> None:
+def _failed(
+    node: Node,
+    stop: asyncio.Event,
+    strangers: frozenset[int],
+    fatal: asyncio.Future[BaseException],
+) -> None:
     """The end, or a new beginning."""
     why = _with_cause(fatal.result())
     if not node.store.mendable or stop.is_set():
         _end_now(f"fatal: {why}")
+    giving = asyncio.get_running_loop().create_task(_hand_over(node.store))
+    giving.add_done_callback(partial(_handed_over, why, stop, strangers))
+
+
+async def _hand_over(store: Store) -> str | None:
+    """None, or why others need what is here."""
+    needed = await store.needed()
+    if needed is None:
+        giving = asyncio.get_running_loop().create_task(store.hand_over())
+        await asyncio.wait([giving], timeout=_HAND_OVER_S_MAX)
+    return needed
+
+
+def _handed_over(
+    why: str, stop: asyncio.Event, strangers: frozenset[int], giving: asyncio.Task[str | None]
+) -> None:
+    if stop.is_set() or giving.cancelled():  # whoever wants it to end does not ask twice
+        _end_now(f"fatal: {why}")
+    needed = giving.exception() or giving.result()
+    if needed is not None:
+        _end_now(f"fatal: {why}; it does not start anew by itself: {needed}")
     sys.stderr.write(f"kvorum: it starts anew, without what is damaged: {' '.join(why.split())}\n")
     sys.stderr.flush()
-    loop = asyncio.get_running_loop()
-    giving = loop.create_task(node.store.hand_over())
-    giving.add_done_callback(lambda _: _become_anew())
-    loop.call_later(_HAND_OVER_S_MAX, _become_anew)
+    _become_anew(why, strangers)
 
 
-def _become_anew() -> None:
-    """The same command from its beginning. That closes all files, locks and sockets; children end,
-    because what connects them with this process is closed.
+def _become_anew(why: str, strangers: frozenset[int]) -> None:
+    """The same command from its beginning. That closes all files, locks and sockets. To the kernel
+    the parent of its children lives on: so a step that computes would go on, and is killed here.
     """
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    for child in _children() - strangers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    except OSError as error:
+        _end_now(f"fatal: {why}; it cannot start anew: {error}")
+
+
+def _children() -> frozenset[int]:
+    """Of this process, by all its threads; none where the kernel does not tell."""
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.update(map(int, file.read_text().split()))
+    return frozenset(found)
 
 
 def _bury() -> None:

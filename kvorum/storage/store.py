@@ -40,7 +40,7 @@ from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum.api.verbs import BEAT, BEAT_NOW, BOOT_BYTES, LINKS, REFUSE_WAIT, STANDING, WAITS
-from kvorum.cluster import damage, handover, joining, replica_report, replica_status
+from kvorum.cluster import damage, dispensable, handover, joining, replica_report, replica_status
 from kvorum.cluster.cluster import CONSENSUS, Cluster
 from kvorum.cluster.damage import MasterDamage
 from kvorum.cluster.heartbeat import Heart, Pulse, leader_of_meta
@@ -497,8 +497,11 @@ class Store:
         return figures
 
     def _standing(self, _context: object, _args: list[object]) -> list[object]:
-        """The method STANDING."""
-        return [replica_status.standing_here(self.identity.node, self.manager.replicas())]
+        """The method STANDING. Raises Unavailable."""
+        if self.failed:
+            raise Unavailable("this node has failed, and is about to end or to start anew")
+        shown = replica_status.standing_here(self.identity.node, self.manager.replicas())
+        return [{**shown, "damaged": sorted(self.manager.damage())}]
 
     def _reports(self, _context: object, _args: list[object]) -> list[object]:
         """The method REPORTS. Raises NotLeader."""
@@ -561,6 +564,11 @@ class Store:
                 await synced.wait()
         except TimeoutError:
             return  # the disk does not answer
+
+    async def needed(self) -> str | None:
+        """Why others need what this node stores; None: they have all of it."""
+        here = map(replica_status.Standing.of, self.manager.replicas())
+        return await dispensable.needed(self.cluster.calls, self.identity.node, here)
 
     async def hand_over(self) -> None:
         """Let others lead what is led here, as far as that is possible at once."""
