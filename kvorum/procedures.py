@@ -75,9 +75,12 @@ class AsyncProcedures:
         self, *, state: str | None = None, name: str | None = None
     ) -> list[ProcedureInfo]:
         """The newest PROCEDURE_LIST_DEFAULT that fit, those that ended and are kept included."""
-        wanted = {"state": state, "name": name}
-        given = {what: value for what, value in wanted.items() if value is not None}
-        rows, _ = await self._service.page(given)
+        wanted: dict[str, Any] = {"state": state, "name": name}
+        rows, before = await self._service.page(wanted)
+        while before:
+            left = limits.PROCEDURE_LIST_DEFAULT - len(rows)
+            more, before = await self._service.page(wanted | {"limit": left, "before": before})
+            rows += more
         return [ProcedureInfo.of(plain_data.read(row, "a procedure")) for row in rows]
 
     async def signal(self, event: str) -> None:

@@ -79,8 +79,8 @@ class ProcGet(Request):
 
 @_procedures(72, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
 class ProcList(Request):
-    """→ [map as msgpack bytes, …], of types that its caller may read. `filter`: {state?, owner?,
-    name?, limit?, before?}
+    """→ [map as msgpack bytes, …], of types that its caller may read; `before` of the next page, 0:
+    there are no more. `filter`: {state?, owner?, name?, limit?, before?}
     """
 
     filter: Map

@@ -141,7 +141,8 @@ class ProcedureClient:
             if not more:
                 return found
             limit = filters.get("limit") or limits.PROCEDURE_LIST_DEFAULT
-            wanted |= {"limit": limit - len(found), "before": found[-1]["id"]}
+            before = found[-1]["id"] if more is True else more  # True: of nodes of the past
+            wanted |= {"limit": limit - len(found), "before": before}
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""

@@ -5,7 +5,8 @@
     PROC_GET     id, wait_ms                       → map (view.py, packed); answers when it ends, or
                                                      in time
     PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first;
-                                                     whether a page's bytes ended it before `limit`
+                                                     `before` of the next page, if this one ended
+                                                     before `limit`; 0: there are no more
     PROC_ACK     id                                → true
     PROC_ABORT   id, reason, dry_run               → true
 
@@ -14,7 +15,8 @@ the frames of the native protocol allow, and a frame is refused as a whole.
 
 `before` (an id) continues a list. A list may be asked for procedures of any age that are still
 kept; steps are in the answers of PROC_GET only. Results are in both, so a page of a list ends with
-the one that fills SCAN_PAGE_BYTES_MAX.
+the one that fills SCAN_PAGE_BYTES_MAX; and after PROCEDURE_LOOKED_MAX that were looked at: for
+whoever may see few, one request reads no more than for others.
 """
 
 from __future__ import annotations
@@ -110,30 +112,29 @@ class ProcedureService:
 
     async def page(
         self, wanted: dict[str, Any], seen: Callable[[str], bool] = lambda _name: True
-    ) -> tuple[list[bytes], bool]:
+    ) -> tuple[list[bytes], int]:
         """Procedures that fit every filter and are of a type that is `seen`, packed, the newest
-        first; and whether there are more within `limit`: ask on with `before`. Raises
+        first; and the id below which to ask on for more within `limit`, 0: these are all. Raises
         InvalidArgument.
         """
         filters = _filters(wanted)
         if filters.name is not None and not seen(filters.name):
-            return [], False
+            return [], 0
         rows: list[bytes] = []
-        size = 0
+        size = looked = 0
         async with aclosing(self._newest(filters)) as records:
             async for record in records:
-                if not filters.fit(record) or not seen(record.name):
-                    continue
-                shown = self._info(record, None)
-                if filters.state not in (None, shown["state"]):
-                    continue
-                rows.append(plain_data.pack(shown))
-                size += len(rows[-1])
-                if len(rows) == filters.limit:
-                    break
-                if size >= limits.SCAN_PAGE_BYTES_MAX:
-                    return rows, True
-        return rows, False
+                looked += 1
+                if filters.fit(record) and seen(record.name):
+                    shown = self._info(record, None)
+                    if filters.state in (None, shown["state"]):
+                        rows.append(plain_data.pack(shown))
+                        size += len(rows[-1])
+                        if len(rows) == filters.limit:
+                            break
+                if size >= limits.SCAN_PAGE_BYTES_MAX or looked >= limits.PROCEDURE_LOOKED_MAX:
+                    return rows, record.id
+        return rows, 0
 
     async def _newest(self, wanted: _Filters) -> AsyncGenerator[Record, None]:
         """Records in falling order of their ids: what has not ended is known, the rest is read."""

@@ -12,6 +12,7 @@ import pytest
 from kv.base import errors, limits, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
+from kv.base.rights import Resource
 from procedures.engine import plain_data
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
@@ -26,6 +27,9 @@ from tests.procedures.zoo import Three
 class Caller:
     def __init__(self, deadline: float, user: str = "") -> None:
         self.deadline, self.user = deadline, user
+
+    def reads(self, _resource: Resource) -> bool:
+        return True
 
 
 class Wire:
@@ -273,6 +277,31 @@ def test_m3_large_results_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -
                 assert desk.wire.calls - calls > 1
                 told = await desk.client.list(limit=7, **filters)
                 assert [int(one["id"]) for one in told] == ids[:-8:-1]
+
+    at_desk(test)
+
+
+def test_a_page_of_a_list_has_looked_at_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may see no type had the master read all that is kept, with each request."""
+    monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 3)
+
+    async def test(desk: Desk) -> None:
+        async with desk.open() as executor:
+            kept = [await desk.client.submit("three") for _ in range(7)]
+            for id in kept:
+                await desk.client.wait(id)
+            service = ProcedureService(executor, desk.lab.clock, LoopTimers(desk.loop))
+            pages, before = 0, 1 << 32
+            while before:
+                rows, before = await service.page({"before": before}, lambda _name: False)
+                assert not rows
+                pages += 1
+                assert before in (*kept, 0)
+            assert pages == 3
+            assert await service.page({"name": "three"}, lambda _name: False) == ([], 0)
+            told = await desk.client.list(name="three")
+            assert [int(one["id"]) for one in told] == kept[::-1]
+            assert await desk.client.list(owner="nobody") == []
 
     at_desk(test)
 
