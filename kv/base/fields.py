@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from kv.base import limits
 from kv.base.descriptors import PARTITION_ID_MAX, is_descriptor
 from kv.base.errors import InvalidArgument, TooLarge
-from kv.base.intents import TxnId
+from kv.base.intents import TxnId, start_of
 from kv.base.timestamps import MAX
 
 Check = Callable[[str, Any], None]
@@ -204,8 +204,10 @@ def check_through(what: str, value: object) -> None:
     for pair in value:
         if type(pair) is not list or len(pair) != 2:
             raise InvalidArgument(f"{what}: a transaction and its version, got {pair!r:.60}")
-        integer(1, MAX)(f"{what}: transaction", pair[0])
-        integer(pair[0], MAX)(f"{what}: version", pair[1])
+        named = type(pair[0]) is bytes and len(pair[0]) > 8
+        start_ts = start_of(pair[0]) if named else pair[0]
+        integer(1, MAX)(f"{what}: transaction", start_ts)
+        integer(start_ts, MAX)(f"{what}: version", pair[1])
 
 
 # ---------------------------------------------------------------- what several verbs have in common

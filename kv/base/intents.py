@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kv.base.keys import u64
+from kv.base.keys import from_u64, u64
 
 TxnId = int | bytes
 """What is remembered of a transaction is remembered under this: start_ts, of a user's with who."""
@@ -28,6 +28,10 @@ NOBODY: Final = Author()
 
 def txn_id(start_ts: int, user: str) -> TxnId:
     return u64(start_ts) + user.encode() if user else start_ts
+
+
+def start_of(id_: TxnId) -> int:
+    return id_ if isinstance(id_, int) else from_u64(id_)
 
 
 class Abandoned(NamedTuple):

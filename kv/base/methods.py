@@ -45,6 +45,7 @@ from kv.base.fields import (
     optional,
     text,
 )
+from kv.base.intents import TxnId
 from kv.base.limits import (
     FEED_BYTES_MAX,
     FEED_ROWS_MAX,
@@ -98,7 +99,7 @@ Rows = Annotated[int, integer(1, SCAN_ROWS_MAX)]
 FeedRows = Annotated[int, integer(1, FEED_ROWS_MAX)]
 FeedBytes = Annotated[int, integer(1, FEED_BYTES_MAX)]
 Cursor = Annotated[bytes | None, optional(octets(FRAME_BYTES_MAX))]
-Through = Annotated[Sequence[tuple[int, int]], check_through]
+Through = Annotated[Sequence[tuple[TxnId, int]], check_through]
 
 _query = partial(verb, by=Caller.CLIENT, action=Action.READ, repeat=Repeat.QUESTION)
 # whoever may come in at all needs it to do anything else
@@ -274,13 +275,14 @@ class Check(_OfRecord):
 class Resolve(Request):
     """→ intents and guards resolved, keys left. commit_ts 0 = rolled back. A chunk intent is
     resolved whole, and few chunks at once: ask again while keys are left. A guard is named by the
-    key where it begins. `anchor`: only what has its record there.
+    key where it begins. `anchor`: only what has its record there. `user`: only what is theirs.
     """
 
     start_ts: Fresh
     commit_ts: Timestamp
     keys: Keys
     anchor: Annotated[bytes | None, optional(check_key)] = None
+    user: Annotated[str | None, optional(text(NAME_CHARS_MAX))] = None
 
 
 @_end(15)
@@ -344,8 +346,8 @@ class Finish(Request):
 @_query(20)
 class ScanValues(_Scan):
     """→ [value, …], resume | None. SCAN for who wants all rows and knows their keys from their
-    values: the values alone. through: [[start_ts, version], …] of committed transactions whose
-    chunks it may read through (kv/mvcc/scan_through_intents.py); counted: as of SCAN.
+    values: the values alone. through: [[transaction, version], …] of committed ones whose chunks
+    it may read through (kv/mvcc/scan_through_intents.py); counted: as of SCAN.
     """
 
     through: Through = ()

@@ -33,9 +33,11 @@ def resolve(
     commit_ts: int,
     m: Mutations,
     anchor: bytes | None = None,
+    user: str | None = None,
 ) -> tuple[int, int]:
     """(intents of `start_ts` that were resolved, keys that still have one); commit_ts 0 = rolled
-    back. Keys are distinct. `anchor`: only those that have their record there.
+    back. Keys are distinct. `anchor`: only those that have their record there, `user`: that are
+    his.
 
     Guards of the transaction that begin at one of the keys go, too. Keys without such an intent are
     left alone. An intent over a version at or above commit_ts is
@@ -43,14 +45,15 @@ def resolve(
     so it only vanishes. Raises Corruption.
     """
     resolved = left = chunk_rows = size = 0
-    user = None if m.ends_others else m.user
+    if not m.ends_others and user not in (None, m.user):
+        raise OfAnother
     for key in keys:
         lock = view.lock(key)
         if lock is None or lock.start_ts != start_ts or key in m.locks or id(lock) in m.gone:
             continue
-        if anchor is not None and lock.anchor != anchor:
+        if anchor not in (None, lock.anchor) or user not in (None, lock.user):
             continue
-        if user is not None and lock.user != user:
+        if lock.user != m.user and not m.ends_others:
             raise OfAnother
         if size >= RESOLVE_BYTES or (lock.chunk and chunk_rows >= RESOLVE_CHUNK_ROWS):
             left += 1
@@ -98,9 +101,9 @@ def _drop_guards(
     dropped = 0
     for key in keys:
         guard = guards.by_at.get((key, start_ts))
-        if guard is None or anchor not in (None, guard.anchor):
+        if guard is None or anchor not in (None, guard.anchor) or user not in (None, guard.user):
             continue
-        if user is not None and guard.user != user:
+        if guard.user != m.user and not m.ends_others:
             raise OfAnother
         m.drop_guard(key, start_ts)
         dropped += 1

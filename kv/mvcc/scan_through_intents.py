@@ -20,6 +20,7 @@ from itertools import islice
 from zlib import crc32
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
+from kv.base.intents import TxnId, txn_id
 from kv.base.keys import u64
 from kv.base.limits import (
     SCAN_PAGE_BYTES_MAX,
@@ -44,10 +45,10 @@ def through_chunks(
     *,
     read_ts: int,
     limit: int,
-    committed: Mapping[int, int],
+    committed: Mapping[TxnId, int],
     stored: Stored,
 ) -> Values | None:
-    """A page of `[start, end)` (end b"" = no bound), if chunks of `committed` (version by start)
+    """A page of `[start, end)` (end b"" = no bound), if chunks of `committed` (their versions)
     lie in it and all is simple. Raises SnapshotTooOld, Corruption.
     """
     check_readable(view, read_ts)
@@ -89,7 +90,7 @@ def _pieces(
     locked: Sequence[bytes],
     cut_at: int,
     read_ts: int,
-    committed: Mapping[int, int],
+    committed: Mapping[TxnId, int],
     stored: Stored,
 ) -> list[_Piece]:
     """What the first of these keys (there may be more, if they are `cut_at`) will have: of a few
@@ -100,7 +101,7 @@ def _pieces(
     at = size = 0
     while at < len(locked) and len(pieces) < THROUGH_CHUNKS_MAX and size < SCAN_PAGE_BYTES_MAX:
         lock = view.lock(locked[at])
-        version = committed.get(lock.start_ts, 0) if lock is not None else 0
+        version = committed.get(txn_id(lock.start_ts, lock.user), 0) if lock is not None else 0
         if lock is None or not lock.chunk or not 0 < version <= read_ts:
             return []
         chunk = all_keys(lock.chunk)

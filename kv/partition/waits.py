@@ -200,12 +200,12 @@ class Waiting:
         woken.sort(key=_order)
         self._resume([waiter.item for waiter in woken if waiter.item is not None])
 
-    def resolved(self, start_ts: int, commit_ts: int, m: Mutations) -> None:
+    def resolved(self, start_ts: int, commit_ts: int, m: Mutations, user: str | None) -> None:
         """A RESOLVE was evaluated: its keys are free; if it rolled a transaction back, what that
         still waits for ends, too.
         """
         if not commit_ts:
-            self.end(start_ts)
+            self.end(start_ts, user)
         self.finished((start_ts,), m)
 
     def finished(self, ended: Container[int], m: Mutations) -> None:
@@ -319,10 +319,12 @@ class Waiting:
             self._expiries.clear()
             self._disarm()
 
-    def end(self, start_ts: int) -> None:
-        """The transaction was rolled back: what it still waits for ends."""
+    def end(self, start_ts: int, user: str | None) -> None:
+        """The transaction was rolled back: what it still waits for ends. `user`: whose it is (None:
+        that does not matter).
+        """
         for waiter in list(self._by_txn.get(start_ts, ())):
-            if not waiter.woken:
+            if not waiter.woken and user in (None, waiter.user):
                 self._refuse(waiter, aborted(start_ts, "while it waited for a key"))
 
     def _refuse(self, waiter: Waiter, error: KvorumError) -> None:

@@ -218,7 +218,15 @@ def _check(view: View, r: methods.Check, ts: int, now_ms: int, m: Mutations) -> 
 
 def _resolve(view: View, r: methods.Resolve, ts: int, now_ms: int, m: Mutations) -> Result:
     return list(
-        resolve(view, r.keys, start_ts=r.start_ts, commit_ts=r.commit_ts, m=m, anchor=r.anchor)
+        resolve(
+            view,
+            r.keys,
+            start_ts=r.start_ts,
+            commit_ts=r.commit_ts,
+            m=m,
+            anchor=r.anchor,
+            user=r.user,
+        )
     )
 
 
@@ -235,6 +243,7 @@ def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -
         if size >= RESOLVE_BYTES:
             statuses.append([0, len(keys)])
             continue
+        whose = None
         if anchor is not None:
             try:
                 found = commit(
@@ -246,7 +255,8 @@ def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -
             if found.status != COMMITTED or found.commit_ts != commit_ts:
                 statuses.append([found.status, len(keys)])
                 continue
-        _, left = resolve(view, keys, start_ts=start_ts, commit_ts=commit_ts, m=m)
+            whose = found.user
+        _, left = resolve(view, keys, start_ts=start_ts, commit_ts=commit_ts, m=m, user=whose)
         statuses.append([COMMITTED, left])
     return [statuses]
 

@@ -26,6 +26,7 @@ from kv.base.credentials import Credential
 from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError
 from kv.base.fields import PREFIX_BYTES
 from kv.base.ids import FIRST_USER_TABLE, META_PARTITION
+from kv.base.options import CHECKS
 from kv.base.rights import (
     CLUSTER,
     LOOPBACK,
@@ -66,6 +67,7 @@ STOOD_IN: Final = LOOKED_UP | _ENDS | {methods.RESOLVE}
 
 _ANCHOR_AT: Final = VERBS[methods.PREWRITE].at("anchor")
 assert VERBS[methods.PREWRITE_ROWS].at("anchor") == _ANCHOR_AT
+_OPTIONS_AT: Final = VERBS[methods.PREWRITE].at("options")
 
 
 class Gate(Protocol):
@@ -121,6 +123,7 @@ class Rights:
         self._starts_at, self._named = starts_at, named
         self._allowed: set[tuple[int, int]] = set()
         self._anchors: set[bytes] = set()  # whose tables may have records of its transactions
+        self._staged: set[bytes] = set()  # … and parts of them
         self.identity, self.user, self.tables = identity, identity.name, book.tables
         self.admin = book.superuser(identity.name) and identity.limits is None
 
@@ -189,8 +192,13 @@ class Rights:
 
     def _check_anchor(self, row: list[Any]) -> None:
         """Whoever names a record says whose transaction his intents are part of."""
+        if self.admin:
+            return
+        options = row[_OPTIONS_AT] if len(row) > _OPTIONS_AT else None
+        if type(options) is dict and "stage" in options:
+            self._check_staged(options["stage"])
         anchor = row[_ANCHOR_AT] if len(row) > _ANCHOR_AT else None
-        if self.admin or type(anchor) is not bytes or anchor[:PREFIX_BYTES] in self._anchors:
+        if type(anchor) is not bytes or anchor[:PREFIX_BYTES] in self._anchors:
             return
         table = table_of(anchor)
         if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
@@ -200,6 +208,21 @@ class Rights:
                 raise Forbidden("no transaction of a user has its record in the system's tables")
             self._some_write(self._resource(table))
         self._anchors.add(anchor[:PREFIX_BYTES])
+
+    def _check_staged(self, parts: list[list[bytes]]) -> None:
+        """Whoever recovers the transaction closes these keys to its start_ts: they are of tables
+        that its user may write, or (serializable) has read.
+        """
+        CHECKS["stage"](parts)
+        for prefix in {key[:PREFIX_BYTES] for part in parts for key in part} - self._staged:
+            table = table_of(prefix)
+            if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+                pass
+            elif table != system.LOCKS:  # a fence: whoever writes under a lock reads it
+                if table < FIRST_USER_TABLE:
+                    raise Forbidden("no transaction of a user has a part in the system's tables")
+                self._some(table)
+            self._staged.add(prefix)
 
     def _check_meta(self, verb: Verb, row: list[object]) -> None:
         """Each time: its tables are few, and so are requests to them but an administrator's."""

@@ -876,9 +876,10 @@ class SocketServer:
         it may not go on.
         """
         identity, conn.book, conn.rights = conn.identity, gate.book, None
-        conn.author = NOBODY
         if identity is None:
             return  # it is to prove that it is a node's
+        if identity != LOOPBACK:  # for good: what waits may be evaluated when it may not go on
+            conn.author = Author(identity.name, others=False)
         if conn.book is None:
             if identity == LOOPBACK and conn.believed():
                 return
@@ -891,7 +892,7 @@ class SocketServer:
             )
         if identity != LOOPBACK:
             conn.rights = Rights(identity, conn.book, self._starts_at, self._named)
-            conn.author = Author(identity.name, others=conn.rights.admin)
+            conn.author = conn.author._replace(others=conn.rights.admin)
 
     def _allowed(
         self, conn: ServerConnection, rights: Rights, rows: list[list[object]]

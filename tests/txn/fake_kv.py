@@ -443,7 +443,14 @@ class Cluster:
             self.records[anchor, start_ts] = seen
         return [PENDING, 0, seen.min_commit_ts, age, ""]
 
-    def _resolve(self, start_ts: int, commit_ts: int, keys: list[bytes]) -> list[Any]:
+    def _resolve(
+        self,
+        start_ts: int,
+        commit_ts: int,
+        keys: list[bytes],
+        anchor: bytes | None = None,
+        user: str | None = None,
+    ) -> list[Any]:
         count = 0
         for key in keys:
             count += self.guards.pop((key, start_ts), None) is not None

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Moved, Unavailable
-from kv.base.intents import Abandoned, TxnId, txn_id
+from kv.base.intents import Abandoned, TxnId, start_of, txn_id
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
     LOCK_WAIT_MS_MAX,
@@ -83,7 +83,7 @@ class Resolver:
         self.flipping: dict[int, asyncio.Future[None]] = {}
         self._timers = timers
         # committed loads that scans met lately: their versions, and when that will be long ago
-        self._through: dict[int, tuple[int, float]] = {}
+        self._through: dict[TxnId, tuple[int, float]] = {}
         self.pages_through = 0  # that scans asked for while there were such
         # whether the table of an anchor was dropped; None: it is not known here
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
@@ -123,40 +123,42 @@ class Resolver:
         if outcome.invisible_at(read_ts):
             if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
                 self._background.spawn(
-                    self._resolve_quietly(start_ts, outcome, keys), name=f"resolve-{start_ts}"
+                    self._resolve_quietly(start_ts, outcome, keys, _user(met)),
+                    name=f"resolve-{start_ts}",
                 )
             return StepOver(id_, outcome.status != PENDING)
         if outcome.status == COMMITTED:
-            if reads_through and met.details.get("chunk") and start_ts not in self._through:
-                self.learn_load(start_ts, outcome.commit_ts)
+            if reads_through and met.details.get("chunk") and id_ not in self._through:
+                self.learn_load(id_, outcome.commit_ts)
                 return None
-            await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
+            await self._resolve(start_ts, outcome, keys, _user(met), deadline.budget_ms())
             return None
         await self._wait(met, attempt, deadline)
         return None
 
-    def learn_load(self, start_ts: int, commit_ts: int) -> None:
+    def learn_load(self, id_: TxnId, commit_ts: int) -> None:
         """Its chunks of intents may be read through (kv/mvcc/scan_through_intents.py), until they
         are resolved: scans that look for them after that cost more. Whose load it is knows when
         (`forget_load`); others try without it now and then, and learn of it again where there are
         some left.
         """
-        self._through[start_ts] = commit_ts, self._timers.monotonic() + THROUGH_MS / 1000
+        self._through[id_] = commit_ts, self._timers.monotonic() + THROUGH_MS / 1000
         if len(self._through) > THROUGH_TXNS_MAX:
-            self.forget_load(next(iter(self._through)))
+            del self._through[next(iter(self._through))]
 
     def forget_load(self, start_ts: int) -> None:
-        """It is resolved."""
-        self._through.pop(start_ts, None)
+        """One of this client is resolved."""
+        for id_ in [one for one in self._through if start_of(one) == start_ts]:
+            del self._through[id_]
 
-    def loads(self, read_ts: int) -> list[list[int]]:
+    def loads(self, read_ts: int) -> list[list[TxnId]]:
         """Those whose chunks a scan at this snapshot may read through, with their versions."""
         if not self._through:
             return []
         self.pages_through += 1
         now = self._timers.monotonic()
-        for start_ts in [one for one, (_, until) in self._through.items() if until <= now]:
-            self.forget_load(start_ts)
+        for id_ in [one for one, (_, until) in self._through.items() if until <= now]:
+            del self._through[id_]
         known = self._through.items()
         return [[one, version] for one, (version, _) in known if version <= read_ts]
 
@@ -190,7 +192,7 @@ class Resolver:
                     user=other.user,
                 )
             if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
-                resolving = self._resolve_quietly(start_ts, outcome, other.keys)
+                resolving = self._resolve_quietly(start_ts, outcome, other.keys, other.user)
                 if outcome.invisible_at(read_ts):
                     self._background.spawn(resolving, name=f"resolve-{start_ts}")
                 else:
@@ -215,7 +217,7 @@ class Resolver:
             looks = attempt >= _LOOKS_BEFORE_RECOVERY
             outcome = await self._ask(met, push_above=0, deadline=deadline, recovers=looks)
         if outcome.status != PENDING:
-            await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
+            await self._resolve(start_ts, outcome, keys, _user(met), deadline.budget_ms())
             return
         await self._wait(met, attempt, deadline)
 
@@ -248,7 +250,9 @@ class Resolver:
                 outcome = Outcome(ABORTED)
         if outcome.status == PENDING:
             return 0
-        return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
+        return await self._resolve(
+            start_ts, outcome, intents.keys, intents.user, _RESOLVE_BUDGET_MS
+        )
 
     async def end(self, intents: Abandoned, *, budget_ms: int) -> None:
         """Roll a transaction back unless it has committed, and remove these intents of it. One that
@@ -265,7 +269,7 @@ class Resolver:
             )
         if outcome.status != PENDING:
             self.learn(txn_id(start_ts, intents.user or ""), outcome)
-            await self._resolve(start_ts, outcome, intents.keys, budget_ms)
+            await self._resolve(start_ts, outcome, intents.keys, intents.user, budget_ms)
 
     async def decide(self, intents: Abandoned, *, budget_ms: int) -> bool:
         """Whether the record at the anchor says by itself what becomes of the transaction, or will:
@@ -323,7 +327,7 @@ class Resolver:
                 budget_ms=deadline.budget_ms(),
                 recovers=recovers,
                 met=_keys(met)[0],
-                user=d.get("user", ""),
+                user=_user(met),
             )
         except DeadlineExceeded as error:
             why = "its status could not be learned before the deadline"
@@ -399,16 +403,23 @@ class Resolver:
                 del self.owners[next(iter(self.owners))]
 
     async def _resolve(
-        self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], budget_ms: int
+        self,
+        start_ts: int,
+        outcome: Outcome,
+        keys: Sequence[bytes],
+        user: str | None,
+        budget_ms: int,
     ) -> int:
         """How many of the intents were still there."""
-        return await resolve(self._kv, keys, start_ts, outcome.commit_ts, budget_ms=budget_ms)
+        return await resolve(
+            self._kv, keys, start_ts, outcome.commit_ts, budget_ms=budget_ms, user=user
+        )
 
     async def _resolve_quietly(
-        self, start_ts: int, outcome: Outcome, keys: Sequence[bytes]
+        self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], user: str | None
     ) -> None:
         try:
-            await self._resolve(start_ts, outcome, keys, _RESOLVE_BUDGET_MS)
+            await self._resolve(start_ts, outcome, keys, user, _RESOLVE_BUDGET_MS)
         except KvorumError:
             return  # the next one who meets it resolves it
 
@@ -427,19 +438,26 @@ class Resolver:
 
 
 async def resolve(
-    kv: Kv, keys: Sequence[bytes], start_ts: int, commit_ts: int, *, budget_ms: int
+    kv: Kv,
+    keys: Sequence[bytes],
+    start_ts: int,
+    commit_ts: int,
+    *,
+    budget_ms: int,
+    user: str | None = None,
 ) -> int:
     """End the intents of `start_ts` on keys that were met in one partition, which may have been
     split since (commit_ts 0: remove them); how many were still there. As many requests as their
-    sizes and partitions need, `budget_ms` for each.
+    sizes and partitions need, `budget_ms` for each. `user`: whose they are (None: not known).
     """
+    said = () if user is None else (None, user)
     resolved, cuts = 0, 0
     todo = [list(keys)]
     while todo:
         part = todo.pop()
         try:
             some, left = await kv.call(
-                RESOLVE, part[0], start_ts, commit_ts, part, budget_ms=budget_ms
+                RESOLVE, part[0], start_ts, commit_ts, part, *said, budget_ms=budget_ms
             )
         except Moved:
             cuts += 1
@@ -463,7 +481,12 @@ def _said(met: bytes | None, user: str | None) -> tuple[object, ...]:
 
 def _id(met: KeyLocked) -> TxnId:
     """Of the transaction that was met."""
-    return txn_id(met.details["txn"], met.details.get("user", ""))
+    return txn_id(met.details["txn"], _user(met))
+
+
+def _user(met: KeyLocked) -> str:
+    user: str = met.details.get("user", "")
+    return user
 
 
 def _keys(met: KeyLocked) -> Sequence[bytes]:

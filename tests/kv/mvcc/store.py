@@ -10,6 +10,7 @@ from typing import Any
 
 import msgpack
 
+from kv.base.intents import NOBODY
 from kv.base.keys import from_u64
 from kv.base.ops import Op
 from kv.base.timestamps import compose
@@ -61,6 +62,7 @@ class Store:
     returns.
     """
 
+    author = NOBODY
     packed = False  # whether chunks are laid as packed rows
 
     def __init__(self, start: bytes = b"", end: bytes = b"") -> None:
@@ -184,7 +186,7 @@ class Store:
         return {family: dict(rows) for family, rows in self.rows.items()}
 
     def _run(self, verb: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        m = Mutations()
+        m = Mutations(self.author)
         before = self.snapshot()
         try:
             result = verb(self, *args, m=m, **more)
@@ -322,7 +324,7 @@ class Store:
 
     def step(self, step: OldVersions | Due, rows_max: int = 100) -> bytes | None:
         """One step; where the walk goes on."""
-        m = Mutations()
+        m = Mutations(self.author)
         done = collect(self, self.start, self.end, step, m=m, rows_max=rows_max)
         self.apply(m)
         return done.at

@@ -8,7 +8,9 @@ import random
 
 import pytest
 
-from kv.base.errors import Corruption, SnapshotTooOld
+from kv.base.errors import Corruption, InvalidArgument, SnapshotTooOld
+from kv.base.fields import check_through
+from kv.base.intents import Author, TxnId, txn_id
 from kv.base.limits import SCAN_STEP_ROWS_MAX, THROUGH_CHUNKS_MAX
 from kv.base.ops import put
 from kv.mvcc.scan import Values, scan_values
@@ -42,7 +44,13 @@ def numbered(*numbers: int, value: bytes = b"v") -> dict[bytes, bytes | None]:
 
 
 def page(
-    store: Store, start: bytes = b"b", end: bytes = b"", *, limit: int = 100, ts: int = NOW
+    store: Store,
+    start: bytes = b"b",
+    end: bytes = b"",
+    *,
+    limit: int = 100,
+    ts: int = NOW,
+    committed: dict[TxnId, int] | None = None,
 ) -> Values | None:
     return through_chunks(
         store,
@@ -50,7 +58,7 @@ def page(
         end,
         read_ts=ts,
         limit=limit,
-        committed={at(0): DONE},
+        committed=committed or {at(0): DONE},
         stored=store.rows["lock"].get,
     )
 
@@ -150,6 +158,16 @@ def test_p10_what_is_not_simple_is_left_to_the_usual_way() -> None:
     assert page(store) == Values([b"v1", b"v3", b"v5"], None)
     store.prewrite_rows(numbered(2, 4), start=at(0), anchor=ANCHOR)
     assert page(store) is None, "a chunk within another one"
+    forged = begun()
+    forged.author = Author("bob")
+    forged.prewrite_rows(numbered(1), start=at(0), anchor=key(0))
+    assert page(forged) is None, "a chunk that somebody else laid under its id"
+    its = {txn_id(at(0), "bob"): DONE}
+    check_through("through", list(map(list, its.items())))
+    assert page(forged, committed=its) == Values([b"v1"], None)
+    for wrong in (txn_id(0, "bob"), txn_id(NOW, "bob"), b"short"):
+        with pytest.raises(InvalidArgument):
+            check_through("through", [[wrong, DONE]])
     other = begun()
     other.prewrite_rows(numbered(1), start=at(0), anchor=ANCHOR)
     other.prewrite(put(key(2), b"x"), start=at(1), anchor=key(2))

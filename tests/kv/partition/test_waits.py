@@ -16,6 +16,7 @@ from kv.base.errors import (
     WriteConflict,
     from_wire,
 )
+from kv.base.intents import NOBODY, Author
 from kv.base.limits import LOCK_WAIT_MARGIN_MS, WAITERS_PER_KEY_MAX
 from kv.base.methods import ABORTED, BLIND, OP_DELETE, OP_PUT
 from kv.base.waits import Wait
@@ -415,6 +416,26 @@ def test_d8_lost_leadership_answers_woken_ones_once() -> None:
     node.timers.run(0.0)
     assert all(isinstance(node.error(rid), NotLeader) for rid in puts)
     assert q.idle()
+
+
+def test_waits_of_a_transaction_end_with_what_its_user_ends() -> None:
+    """Whoever may write the table had everybody's waiting writes refused, by their start_ts."""
+    q = Queue()
+    q.hold(K)
+    txn = q.begin()
+    conn = q.node.conn
+    conn.author = Author("ann", others=False)
+    waits = [q.prewrite(txn, K), q.write(txn, K)]
+    q.run()
+    conn.author = Author("bob", others=False)
+    q.node.call(methods.RESOLVE, L, txn, 0, [L])
+    assert q.node.call(methods.ROLLBACK, L, L, txn)[0] == ABORTED
+    assert q.answered(*waits) == [False, False]
+    conn.author = NOBODY
+    q.node.call(methods.RESOLVE, L, txn, 0, [L], None, "bob")
+    assert q.answered(*waits) == [False, False]
+    q.node.call(methods.RESOLVE, L, txn, 0, [L], None, "ann")
+    assert all(isinstance(q.node.error(rid), TxnAborted) for rid in waits)
 
 
 def test_d8_woken_ones_are_ahead_of_those_who_wait_for_timestamps() -> None:

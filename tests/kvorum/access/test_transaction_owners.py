@@ -14,23 +14,29 @@ import kvorum
 import kvorum.api.verbs
 from kv.base.adapters import LoopTimers
 from kv.base.credentials import Credential
-from kv.base.errors import Forbidden, TxnAborted
+from kv.base.errors import Forbidden, InvalidArgument, TxnAborted
+from kv.base.ids import META_PARTITION
+from kv.base.intents import Abandoned
 from kv.base.keys import table_prefix
 from kv.base.methods import (
     ABORTED,
     CHECK,
     COMMIT,
     COMMITTED,
+    FINISH,
+    HELD,
     PENDING,
     PREWRITE,
     PREWRITE_ROWS,
+    RESOLVE,
     ROLLBACK,
     TSO,
 )
-from kv.base.system import SINK_ATTEMPTS
+from kv.base.system import ROLES, SINK_ATTEMPTS
 from kv.base.timestamps import LOGICAL_BITS
 from kv.base.verbs import VERBS, Caller
 from kv.client.connection import MuxConnection, open_connection
+from kv.client.links import LinkLost
 from kvorum.sdk.sync import Database
 from procedures.sink.format.sink_records import add_crc, pack_laid, task_key
 from procedures.verbs import SINK_ABORT, SINK_BEGIN, SINK_COMMIT, SINK_PLACE, SINK_SEAL
@@ -107,6 +113,11 @@ class Transaction:
             work = kv.call(method, self.anchor, *args, budget_ms=5_000)
             return await asyncio.to_thread(self.cluster.db._call, work)
         return await self.send(getattr(self, who), method, *args)
+
+    async def held(self, key: bytes) -> str | None:
+        """Whose intent is there."""
+        (found,) = await self.by("node", HELD, key, self.start, self.anchor)
+        return None if found is None else str(found[1])
 
     async def commit(self) -> None:
         """It is what it was: its owner commits it, and what he wrote is there."""
@@ -251,6 +262,72 @@ def test_an_id_that_is_taken_is_nobody_elses(cluster: Cluster, name: str, who: s
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("meta", [True, False])
+def test_a_record_ends_the_intents_of_its_user_alone(cluster: Cluster, meta: bool) -> None:
+    """With a record of one's own under somebody's id, his rows were committed by FINISH, in all
+    tables if a key was one that only nodes may write, and by a node that had met a forged intent.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        mine, (anchor, other) = cluster.fresh()[0], (t.anchor, t.other)
+        (at,) = await t.send(t.bob, NUMBERS["WRITE"], [put(mine)], t.start, 1)
+        if meta:
+            late = asyncio.get_running_loop().time() + 10
+            ends = [[t.start, mine, at, [anchor, other]]]
+            ends.append([t.start + 1, None, at, [table_prefix(ROLES) + b"bob"]])
+            await t.bob.send(FINISH, 5_000, late, (META_PARTITION, 1, ends))
+        else:
+            await t.send(t.bob, FINISH, [[t.start, mine, at, [anchor, other]]])
+            resolver = cluster.db._async._backend.txn.resolver
+            met = Abandoned(t.start, mine, TTL_MS, [anchor, other], "bob")
+            await asyncio.to_thread(cluster.db._call, resolver.finish(met))
+        for key in (anchor, other):
+            assert await t.held(key) == "ann"
+        assert await t.by("node", RESOLVE, t.start, 0, [anchor], None, "bob") == [0, 0]
+        await t.commit()
+        t.close()
+
+    asyncio.run(run())
+
+
+def test_what_waits_is_its_users_when_he_is_gone(cluster: Cluster) -> None:
+    """Writes that wait run after their connection lost its rights: as nobody's, who is a node to
+    all others. Their outcome was believed of the transactions of nodes, which lost rows.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        name = f"short{cluster.keys}"
+        made = await asyncio.to_thread(
+            cluster.db.access, "token.create", {"user": "bob", "name": name}
+        )
+        cluster.tokens[name] = made["token"]
+        link = await cluster.link(name)
+        (start,) = await t.send(link, TSO, 1)
+        waits = asyncio.ensure_future(
+            t.send(link, PREWRITE, start, t.between, TTL_MS, [put(t.other)], 1)
+        )
+        await t.send(link, TSO, 1)  # it is there
+        await asyncio.to_thread(cluster.db.access, "token.revoke", {"user": "bob", "name": name})
+        with pytest.raises(LinkLost):
+            await waits  # the connection ends
+        await t.send(t.ann, ROLLBACK, t.anchor, t.start)
+        await t.send(t.ann, RESOLVE, t.start, 0, [t.anchor, t.other])
+        t.start, t.anchor = start, t.between
+        async with asyncio.timeout(10):
+            while (whose := await t.held(t.other)) is None:
+                pass
+        assert whose == "bob"
+        await t.send(t.bob, ROLLBACK, t.anchor, start)
+        link.close()
+        t.close()
+
+    asyncio.run(run())
+
+
 def test_no_transaction_is_fenced_by_a_guess(cluster: Cluster) -> None:
     """A transaction that had written nothing for a second was over as soon as somebody asked."""
 
@@ -317,6 +394,37 @@ def test_a_record_lies_where_its_user_may_write(cluster: Cluster) -> None:
                 with pytest.raises(Forbidden):
                     await t.send(t.bob, PREWRITE_ROWS, *rows)
         await t.commit()
+        t.close()
+
+    asyncio.run(run())
+
+
+def test_parts_lie_where_their_user_may_write_or_read(cluster: Cluster) -> None:
+    """Whoever recovers a parallel commit closes the keys of its parts to its id: in tables that its
+    user does not see, and in the system's.
+    """
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        (t.start,) = await t.send(t.bob, TSO, 1)
+        t.anchor, t.other, _ = cluster.fresh()
+
+        async def stage(*parts: Any) -> None:
+            said = {"fence": True, "stage": [[t.anchor], *parts]}
+            one = (t.start, t.anchor, TTL_MS, [put(t.anchor)], 0, said)
+            await t.send(t.bob, PREWRITE, *one)
+
+        system = table_prefix(SINK_ATTEMPTS - 1)
+        for key in (cluster.hidden + b"k", system + b"k", table_prefix(ROLES) + b"k", b"\0"):
+            for _ in range(2):
+                with pytest.raises(Forbidden):
+                    await stage([t.other], [key])
+        for wrong in (7, [7], [[7]], [["k"]]):
+            with pytest.raises(InvalidArgument):
+                await stage(wrong)
+        await stage([t.other])
+        await t.send(t.bob, ROLLBACK, t.anchor, t.start, {"own": True})
         t.close()
 
     asyncio.run(run())

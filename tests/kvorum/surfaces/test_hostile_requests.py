@@ -46,7 +46,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "COMMIT": [KEY, 1 << 18, (1 << 18) + 1, None],
     "ROLLBACK": [KEY, 1 << 18, None],
     "CHECK": [KEY, 1 << 18, 0, 1000, NEXT, "ann"],
-    "RESOLVE": [1 << 18, 0, [KEY], KEY],
+    "RESOLVE": [1 << 18, 0, [KEY], KEY, "ann"],
     "HEARTBEAT": [KEY, 1 << 18, None],
     "CHANGES": [KEY, NEXT, 1 << 18, 10, 0, False, 1000, None],
     "AWAIT_CHANGES": [KEY, NEXT, 0, 0],
