@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from kv.base.intents import Abandoned
+from kv.base.intents import Abandoned, TxnId, txn_id
 from kv.mvcc.guards import Guard
 from kv.mvcc.records import Lock
 from kv.replica.replica import Replica
@@ -47,18 +47,19 @@ def anchored(
         locks, guards = replica.state.locks, replica.state.guards.by_at
         if not (locks or guards) or not replica.leads():
             continue
-        here: dict[int, Abandoned] = {}
+        here: dict[TxnId, Abandoned] = {}
         mine: Iterable[tuple[bytes, Lock | Guard]] = chain(
             locks.items(), ((one.start, one) for one in guards.values())
         )
         for key, one in mine:
+            id_ = txn_id(one.start_ts, one.user)
             if inside(one.anchor, start, end):
                 if key != one.anchor and inside(key, start, end):
                     continue
-            elif one.start_ts in here or not inside(key, start, end):
+            elif id_ in here or not inside(key, start, end):
                 continue
             new = Abandoned(one.start_ts, one.anchor, one.ttl_ms, [], one.user)
-            here.setdefault(one.start_ts, new).keys.append(key)
+            here.setdefault(id_, new).keys.append(key)
             left -= 1
             if not left:
                 return [*found, *here.values()]

@@ -25,7 +25,7 @@ from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import META_PARTITION, PartitionId
-from kv.base.intents import Abandoned
+from kv.base.intents import Abandoned, TxnId, txn_id
 from kv.base.keys import from_u64
 from kv.base.limits import GC_RETENTION_MS_DEFAULT, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
@@ -261,14 +261,14 @@ class ReplicaManager:
         found: list[Abandoned] = []
         for locks, guards in tables:
             looks = max(2, looks_max // len(tables))  # a chunk and a single key, at least
-            here: dict[int, Abandoned] = {}
+            here: dict[TxnId, Abandoned] = {}
             met: dict[tuple[bytes, int], Lock | Guard] = {}
             met.update(((key, lock.start_ts), lock) for key, lock in locks.turn(looks))
             met.update(((one.start, one.start_ts), one) for one in guards.turn(looks))
             for (key, start_ts), one in met.items():
                 if now_ms - physical_ms(start_ts) > one.ttl_ms:
                     new = Abandoned(start_ts, one.anchor, one.ttl_ms, [], one.user)
-                    here.setdefault(start_ts, new).keys.append(key)
+                    here.setdefault(txn_id(start_ts, one.user), new).keys.append(key)
             found += here.values()
         return found
 

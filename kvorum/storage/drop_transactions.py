@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
-from kv.base.intents import Abandoned
+from kv.base.intents import Abandoned, TxnId, txn_id
 from kv.base.limits import SETTLE_KEYS_MAX, SETTLE_MS_MAX
 from kv.base.ports import Timers
 from kv.replica.anchored_transactions import anchored, close, inside
@@ -86,11 +86,11 @@ class Settling:
         start, end = descriptors[0].start, descriptors[-1].end
         wanted = {descriptor.id for descriptor in descriptors}
         deadline = Deadline(self._timers, SETTLE_MS_MAX)
-        decided: set[int] = set()  # of those whose record is elsewhere
+        decided: set[TxnId] = set()  # of those whose record is elsewhere
         clean = 0  # looks in a row
         while True:
             found, closed = await self._everywhere(start, end)
-            found = [one for one in found if one.start_ts not in decided]
+            found = [one for one in found if _id(one) not in decided]
             clean = clean + 1 if not found and wanted <= closed else 0
             if clean == 2:
                 return
@@ -104,7 +104,7 @@ class Settling:
             ended = await asyncio.gather(
                 *(self._end(one, deadline, inside(one.anchor, start, end)) for one in found)
             )
-            decided.update(one.start_ts for one, done in zip(found, ended, strict=True) if done)
+            decided.update(_id(one) for one, done in zip(found, ended, strict=True) if done)
             if not (clean or found):
                 await asyncio.sleep(_PAUSE_S)
 
@@ -145,3 +145,7 @@ class Settling:
         KvorumError.
         """
         return not any(d.covers(anchor) for d in await partition_map(self._txn))
+
+
+def _id(one: Abandoned) -> TxnId:
+    return txn_id(one.start_ts, one.user or "")

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from kv.base.adapters import LoopTimers
+from kv.base.intents import NOBODY, Author
 from kv.base.limits import SWEEP_INTERVAL_MS, TXN_TTL_MS_DEFAULT
-from kv.base.methods import CHECK, COMMIT, RESOLVE
+from kv.base.methods import CHECK, COMMIT, PREWRITE, RESOLVE
 from kv.base.ops import put
+from kv.client.links import LocalLink
 from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, k
 from txn.intents.sweeper import Sweeper
@@ -137,5 +139,30 @@ def test_d12_a_round_is_bounded_and_comes_round_to_all() -> None:
         assert sorted(set(seen)) == locked
         assert manager.abandoned(world.real.clock.now_ms(), 1000) == [], "they may be alive"
         task.cancel()
+
+    swept(scene)
+
+
+def test_d12_intents_of_one_id_are_told_by_their_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intents under a start_ts that somebody guessed would end as his record says, and he as the
+    other's, whichever a round met first.
+    """
+
+    async def scene(loop: SimLoop, world: RealWorld, sweeper: Sweeper, kv: Counting) -> None:
+        client, wire = world.client(), world.kv()
+        start_ts = await client.now()
+        for user, key in (("ann", k("b1")), ("bob", k("b2"))):
+            monkeypatch.setattr(LocalLink, "author", Author(user, others=False))
+            one = (start_ts, key, TXN_TTL_MS_DEFAULT, [put(key, b"1")], 0)
+            await wire.call(PREWRITE, key, *one, budget_ms=5_000)
+        monkeypatch.setattr(LocalLink, "author", NOBODY)
+        now_ms = world.real.clock.now_ms() + 2 * TXN_TTL_MS_DEFAULT
+        found = {
+            one.user: (one.anchor, one.keys) for one in world.real.manager.abandoned(now_ms, 99)
+        }
+        assert found == {"ann": (k("b1"), [k("b1")]), "bob": (k("b2"), [k("b2")])}
+        await asyncio.sleep(2 * TTL_S + 100 * ROUND_S)
+        assert world.locked() == []
+        await client.close()
 
     swept(scene)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kv.base.errors import DeadlineExceeded, KvorumError
 from kv.base.limits import TXN_TTL_MS_MAX
 from kv.base.methods import ABORTED, COMMITTED, ROLLBACK, STAGING
-from txn.intents.resolver import Outcome, Resolver, resolve
+from txn.intents.resolver import Resolver, resolve
 from txn.shared.deadlines import Backoff, Deadline
 from txn.shared.ports import Kv
 from txn.shared.refusals import is_committed
@@ -43,8 +43,7 @@ async def abort(
             )
         await backoff.wait(attempt, deadline)
         attempt += 1
-    resolver.learn(txn, Outcome(ABORTED))
     try:  # the key that is asked for most; whoever waits for others finds out by himself
-        await resolve(kv, [anchor], txn, 0, budget_ms=deadline.budget_ms())
+        await resolve(kv, [anchor], txn, 0, budget_ms=deadline.budget_ms(), anchor=anchor)
     except KvorumError:
         return

@@ -115,11 +115,11 @@ class WaitCare:
         else.
         """
         now_s = self._timers.monotonic()
-        by_holder: dict[int, dict[int, Abandoned]] = {}  # then by partition
+        by_holder: dict[int, dict[tuple[int, str], Abandoned]] = {}  # then by partition and user
         for partition, held in held_up:
             here = by_holder.setdefault(held.holder, {})
             new = Abandoned(held.holder, held.anchor, held.ttl_ms, [], held.user)
-            keys = here.setdefault(partition, new).keys
+            keys = here.setdefault((partition, held.user), new).keys
             if held.key not in keys and len(keys) < MULTI_KEYS_MAX:
                 keys.append(held.key)
         known = self._holders

@@ -259,16 +259,16 @@ class Resolver:
         may be committed by its intents alone is left until that is certain: ask again.
         """
         start_ts, anchor = intents.start_ts, intents.anchor
-        status, commit_ts = await self._kv.call(
-            ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms
+        await self._kv.call(ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms)
+        outcome, _ = await self.check(  # it says whose record that was
+            start_ts,
+            anchor,
+            ttl_ms=intents.ttl_ms,
+            budget_ms=budget_ms,
+            met=intents.keys[0],
+            user=intents.user,
         )
-        outcome = Outcome(status, commit_ts)
-        if status == STAGING:
-            outcome, _ = await self.check(
-                start_ts, anchor, ttl_ms=intents.ttl_ms, budget_ms=budget_ms
-            )
         if outcome.status != PENDING:
-            self.learn(txn_id(start_ts, intents.user or ""), outcome)
             await self._resolve(start_ts, outcome, intents.keys, intents.user, budget_ms)
 
     async def decide(self, intents: Abandoned, *, budget_ms: int) -> bool:
@@ -444,13 +444,15 @@ async def resolve(
     commit_ts: int,
     *,
     budget_ms: int,
+    anchor: bytes | None = None,
     user: str | None = None,
 ) -> int:
     """End the intents of `start_ts` on keys that were met in one partition, which may have been
     split since (commit_ts 0: remove them); how many were still there. As many requests as their
-    sizes and partitions need, `budget_ms` for each. `user`: whose they are (None: not known).
+    sizes and partitions need, `budget_ms` for each. `user`: whose they are, `anchor`:
+    where their record is (None: not known).
     """
-    said = () if user is None else (None, user)
+    said = () if anchor is None and user is None else (anchor, user)
     resolved, cuts = 0, 0
     todo = [list(keys)]
     while todo:

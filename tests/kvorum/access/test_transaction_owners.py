@@ -24,6 +24,7 @@ from kv.base.methods import (
     COMMIT,
     COMMITTED,
     FINISH,
+    HEARTBEAT,
     HELD,
     PENDING,
     PREWRITE,
@@ -282,7 +283,16 @@ def test_a_record_ends_the_intents_of_its_user_alone(cluster: Cluster, meta: boo
             await t.send(t.bob, FINISH, [[t.start, mine, at, [anchor, other]]])
             resolver = cluster.db._async._backend.txn.resolver
             met = Abandoned(t.start, mine, TTL_MS, [anchor, other], "bob")
-            await asyncio.to_thread(cluster.db._call, resolver.finish(met))
+            for end in (resolver.finish(met), resolver.end(met, budget_ms=5_000)):
+                await asyncio.to_thread(cluster.db._call, end)
+            # what an administrator ends of him is not what nodes know of theirs
+            await t.send(t.bob, HEARTBEAT, t.between, t.start + 1, {"ttl_ms": TTL_MS})
+            backend = cluster.db._async._backend
+            found = resolver._known.get(t.start + 1)
+            await asyncio.to_thread(
+                cluster.db._call, backend.txn.abort(t.start + 1, budget_ms=5_000)
+            )
+            assert resolver._known.get(t.start + 1) is found is None
         for key in (anchor, other):
             assert await t.held(key) == "ann"
         assert await t.by("node", RESOLVE, t.start, 0, [anchor], None, "bob") == [0, 0]
