@@ -629,6 +629,7 @@ SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
 SQL_REST_MS_MAX: Final = 50  # of the rests in one slice, on a node that others use
 
+assert PROCEDURE_LIST_DEFAULT <= PROCEDURE_LOOKED_MAX
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2
 assert max(TRANSFER_PAGE_ROWS, CHECK_STEP_ROWS) <= SCAN_ROWS_MAX

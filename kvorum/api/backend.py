@@ -205,6 +205,14 @@ class Backend(Protocol):
         """The newest; with `before`, of those that are older than that one."""
         ...
 
+    async def procedure_page(
+        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+    ) -> tuple[list[ProcedureInfo], int]:
+        """Some of these, as many as one answer has, and `before` of the next answer; 0: there are
+        no more.
+        """
+        ...
+
     async def acknowledge(self, procedure: int) -> None: ...
 
     async def workers(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kv.base.errors import DeadlineExceeded, Unavailable, UnknownOutcome
 from kv.base.ids import TableId
-from kv.base.limits import DEADLINE_MS_MAX, PROCEDURE_ARGS_BYTES_MAX
+from kv.base.limits import DEADLINE_MS_MAX, PROCEDURE_ARGS_BYTES_MAX, PROCEDURE_LIST_DEFAULT
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum.api.cursor import table_id
@@ -160,6 +160,15 @@ class NativeAdmin:
     ) -> list[ProcedureInfo]:
         found = await self._procedures.list(state=state, owner=owner, name=name, before=before)
         return [ProcedureInfo.of(answer) for answer in found]
+
+    async def procedure_page(
+        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+    ) -> tuple[list[ProcedureInfo], int]:
+        wanted = {"state": state, "owner": owner, "name": name, "before": before}
+        found, on = await self._procedures.page(wanted)
+        if len(found) >= PROCEDURE_LIST_DEFAULT:
+            on = int(found[-1]["id"])
+        return [ProcedureInfo.of(answer) for answer in found], on
 
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)

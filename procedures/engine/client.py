@@ -136,13 +136,20 @@ class ProcedureClient:
         wanted = {name: value for name, value in filters.items() if value is not None}
         found: list[ProcedureInfo] = []
         while True:
-            rows, more = await self._nodes.call_node(PROC_LIST, wanted)
-            found += map(plain_data.decode, rows)
-            if not more:
+            page, before = await self.page(wanted)
+            found += page
+            if not before:
                 return found
             limit = filters.get("limit") or limits.PROCEDURE_LIST_DEFAULT
-            before = found[-1]["id"] if more is True else more  # True: of nodes of the past
             wanted |= {"limit": limit - len(found), "before": before}
+
+    async def page(self, wanted: dict[str, Any]) -> tuple[builtins.list[ProcedureInfo], int]:
+        """What one answer has of a list, and `before` of the next one, 0: there is none."""
+        rows, before = await self._nodes.call_node(PROC_LIST, wanted)
+        found = [plain_data.decode(row) for row in rows]
+        if before is True:  # as nodes of the past say it
+            before = int(found[-1]["id"])
+        return found, int(before)
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""

@@ -17,7 +17,7 @@ from kv.base.errors import (
     NotFound,
     from_json,
 )
-from kv.base.limits import WAIT_MS_MAX
+from kv.base.limits import PROCEDURE_LIST_DEFAULT, WAIT_MS_MAX
 from kvorum.api.model import (
     BatchOp,
     Column,
@@ -258,10 +258,20 @@ class HttpBackend:
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None, before: int | None = None
     ) -> list[ProcedureInfo]:
+        asked: dict[str, Any] = {"state": state, "owner": owner, "name": name}
+        found, on = await self.procedure_page(**asked, before=before)
+        while on and len(found) < PROCEDURE_LIST_DEFAULT:
+            page, on = await self.procedure_page(**asked, before=on)
+            found += page
+        return found[:PROCEDURE_LIST_DEFAULT]
+
+    async def procedure_page(
+        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+    ) -> tuple[list[ProcedureInfo], int]:
         wanted = {"state": state, "owner": owner, "name": name, "before": before}
         query = urlencode({k: v for k, v in wanted.items() if v is not None})
         answer = await self._call("GET", f"/v1/procedures?{query}")
-        return [ProcedureInfo.of(p) for p in answer["items"]]
+        return [ProcedureInfo.of(p) for p in answer["items"]], int(answer.get("before", 0))
 
     async def acknowledge(self, procedure: int) -> None:
         """Nothing to do: over HTTP results are kept for their time."""

@@ -271,7 +271,7 @@ async def look_at_procedure(
     return _shown(await node.procedure(id, wait_ms))
 
 
-@ROUTES.on("GET", "/v1/procedures", SELF, items_of(_PROCEDURE))
+@ROUTES.on("GET", "/v1/procedures", SELF, items_of(_PROCEDURE, before=_TEXT))
 async def list_procedures(
     node: Node,
     asked: Asked,
@@ -285,17 +285,20 @@ async def list_procedures(
     """List procedures
 
     The 100 newest of those that run and of the ended ones that are kept, without `steps`: of types
-    that you may read, submit or operate on.
+    that you may read, submit or operate on. `before` is in the answer if it ends early, after so
+    many that do not fit: ask on with it.
     """
     seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    if name is not None and not seen(name):
+        return {"items": []}
     found: list[ProcedureInfo] = []
-    most, more = limits.PROCEDURE_LIST_DEFAULT, name is None or seen(name)
-    while more and len(found) < most:
-        page = await node.procedures(state=state, owner=owner, name=name, before=before)
+    most = limits.PROCEDURE_LIST_DEFAULT
+    for _ in range(limits.PROCEDURE_LOOKED_MAX // most):
+        page, before = await node.procedure_page(state=state, owner=owner, name=name, before=before)
         found += [info for info in page if seen(info.name)]
-        more = len(page) >= most
-        before = int(page[-1].id) if page else before
-    return {"items": [_shown(info) for info in found[:most]]}
+        if not before or len(found) >= most:
+            return {"items": [_shown(info) for info in found[:most]]}
+    return {"items": [_shown(info) for info in found], "before": str(before)}
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/abort", _OPERATE, _SURGERY, 404, 409, ok=202)

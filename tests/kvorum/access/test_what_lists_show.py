@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import httpx
 import pytest
 
 import kvorum
+from kv.base import limits
 from kv.base.config import HTTP_OFFSET
 from kv.base.errors import Forbidden
 from kv.base.keys import table_prefix
@@ -74,10 +76,25 @@ def test_procedures_of_ones_own_types(scene: Scene, who: str, surface: str) -> N
         assert len(db.procedures()) == PROCEDURE_LIST_DEFAULT
 
 
+@pytest.mark.parametrize("surface", ["native", "http"])
+def test_one_answer_has_looked_at_so_many_at_most(
+    scene: Scene, surface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may see few or none had the node read all that is kept, with one request."""
+    monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", PROCEDURE_LIST_DEFAULT)
+    headers = {"authorization": f"Bearer {scene.tokens['nobody']}"}
+    answer = httpx.get(f"{scene.urls['http']}/v1/procedures", headers=headers).json()
+    assert answer["items"] == []
+    assert int(answer["before"]) <= scene.hidden
+    for who, seen in (("submitter", sorted(scene.shown)), ("nobody", [])):
+        with kvorum.connect(scene.urls[surface], token=scene.tokens[who]) as db:
+            assert sorted(int(one.id) for one in db.procedures()) == seen
+
+
 def test_a_limited_token_shows_what_it_is_for(scene: Scene) -> None:
     """A token for one thing would tell what else its user may see."""
-    limits = [{"actions": ["submit"], "kind": "procedure type", "name": TYPE}]
-    said = {"user": "admin", "name": "narrow", "limits": limits}
+    narrow = [{"actions": ["submit"], "kind": "procedure type", "name": TYPE}]
+    said = {"user": "admin", "name": "narrow", "limits": narrow}
     token = scene.db.access("token.create", said)["token"]
     for url in scene.urls.values():
         with kvorum.connect(url, token=token) as db:
