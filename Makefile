@@ -7,7 +7,8 @@ SHELL := /bin/bash
 .PHONY: help demo test test-all run-fast run-all lint types imports format sync bench sim verify harness attack attack-sql admin clients dist lock setup clean distclean
 
 # Types and contracts of imports are checked beside the tests, once style is right: mypy from nothing
-# keeps one core busy for a minute, and none of them would use the other.
+# keeps one core busy for a minute, and none of them would use the other. It gives way to them: they
+# wait for real processes.
 MAKEFLAGS += --jobs=3
 
 PY := .venv/bin/python
@@ -53,7 +54,7 @@ lint: setup
 	@$(PY) -m ruff format --check .
 
 types: setup
-	@$(PY) -m mypy
+	@nice -n 19 $(PY) -m mypy
 
 imports: setup
 	@.venv/bin/lint-imports --no-logo
