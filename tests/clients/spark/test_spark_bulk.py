@@ -351,7 +351,7 @@ def test_g8_partitions_that_split_while_rows_are_laid(
             writer.attempt,
             0,
             "",
-            keep=lambda anchor, start_ts: kept.append((anchor, start_ts)),
+            keep=lambda part, task, start_ts: kept.append((part, task, start_ts)),
         )
         done = session.run(stage.all(batches()))
     writer.commit([done])
