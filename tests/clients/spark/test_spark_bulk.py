@@ -325,7 +325,7 @@ def test_g8_partitions_that_split_while_rows_are_laid(
     db.create_table(NAMESPACE, "bulk_cut", columns=COLUMNS, primary_key=["k", "n"])
     told = Options.parse(options("bulk_cut", bulk="true"))
     count, step = 60_000, 10_000
-    kept: list[tuple[bytes, int]] = []
+    kept: list[tuple[int, int, int]] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         for at in range(0, count, step):
