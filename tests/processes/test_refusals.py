@@ -40,6 +40,7 @@ def refused(node: NodeProcess) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 def test_port_in_use(tmp_path: Path) -> None:
     """A user must be told which port, and what to do."""
     base = free_port_base()

@@ -303,6 +303,7 @@ def test_o14_sql_views_of_tables(spark: Any, wide: str, options: OptionsOf) -> N
     assert sum(row.c for row in rows) == 100
 
 
+@pytest.mark.slow
 def test_numerics_and_arrays_of_them_as_text(
     spark: Any, db: kvorum.Database, options: OptionsOf
 ) -> None:

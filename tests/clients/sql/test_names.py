@@ -73,6 +73,7 @@ def test_a_name_is_a_name_everywhere(db: psycopg.Connection, name: str) -> None:
     run("DROP TABLE {} CASCADE", f"{name}2")
 
 
+@pytest.mark.slow
 def test_a_database_of_such_names_is_dumped_and_comes_back(sql: Sql) -> None:
     """The script would name other things, or psql would read it in another way."""
     with sql.connect(autocommit=True) as db:

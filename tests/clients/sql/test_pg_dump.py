@@ -49,6 +49,7 @@ def test_c14_what_pg_dump_asks_is_answered(node: NodeProcess) -> None:
                 assert link.pgconn.transaction_status != psycopg.pq.TransactionStatus.INERROR, text
 
 
+@pytest.mark.slow
 def test_c14_what_a_dump_orders_by_is_known(node: NodeProcess) -> None:
     """A default that names a sequence comes before it, or the kvorum views are dumped."""
     with psycopg.connect(_made(node, "ordered"), autocommit=True) as link:

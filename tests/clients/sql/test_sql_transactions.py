@@ -242,6 +242,7 @@ def test_p10_a_statement_that_takes_too_long_is_stopped(sql: Sql, t: psycopg.Con
         assert values(one) == {1: 10, 2: 20}
 
 
+@pytest.mark.slow
 def test_p10_a_long_answer_is_stopped_though_each_piece_is_in_time(sql: Sql) -> None:
     """Each piece of an answer had the time of the whole: one that never ended was never stopped."""
     with sql.connect(autocommit=True) as one:

@@ -648,6 +648,7 @@ def test_what_rules_of_users_say_counts(monkeypatch: pytest.MonkeyPatch) -> None
     served(test)
 
 
+@pytest.mark.slow
 def test_an_early_step_is_not_slow_for_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
