@@ -38,7 +38,7 @@ class Database:
 
     def __init__(self, root: duckdb.DuckDBPyConnection, limit: int) -> None:
         self.root, self.limit = root, limit
-        self.files_max = 0  # bytes
+        self.files_max = -1  # bytes; DuckDB has its own bound until the first one is set
         self.queries = 0  # under way
         self.used_s = 0.0  # when the last one began or ended
         self.who: Who = None  # who began it
