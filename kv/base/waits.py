@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final, Protocol
 
 from kv.base.errors import KvorumError
+from kv.base.intents import TxnId, txn_id
 from kv.base.ports import Handle
 
 INTENT: Final = "intent"  # a write waits for another transaction's intent …
@@ -43,6 +44,16 @@ class Wait:
     waited_ms: int
     priority: int  # 1 before 0 before -1
     holding: bool  # whether the waiter may hold something that others wait for
+    waiter_user: str = ""  # whose the transactions are (kv/base/intents.py)
+    holder_user: str = ""
+
+    @property
+    def waiter_id(self) -> TxnId:
+        return txn_id(self.waiter, self.waiter_user)
+
+    @property
+    def holder_id(self) -> TxnId:
+        return txn_id(self.holder, self.holder_user)
 
     @property
     def edge(self) -> tuple[int, int, int, int]:

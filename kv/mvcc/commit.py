@@ -43,7 +43,7 @@ def commit(
         return record
     check_age(start_ts, 0, now_ms)
     lock = view.lock(anchor)
-    if record is None or lock is None or lock.start_ts != start_ts:
+    if record is None or lock is None or lock.start_ts != start_ts or lock.user != record.user:
         raise aborted(start_ts, "its anchor was never prewritten, or is not remembered any more")
     others = [(*one, _pending(view, *one, m)) for one in beside]
     bound = max(

@@ -44,7 +44,7 @@ from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc.guards import At, Guard
 from kv.mvcc.prewrite import Prewritten, check_fence, lived_ms
 from kv.mvcc.records import HAS_TTL, Lock, corrupt, expiry_of
-from kv.mvcc.refusals import key_locked, read_conflict, read_expired, taken
+from kv.mvcc.refusals import in_the_way, read_conflict, read_expired, taken
 from kv.mvcc.view import Mutations, View
 
 Range = tuple[bytes, bytes]
@@ -75,11 +75,13 @@ class Checked:
         return sum(r != end for (_, end), r in zip(reads.ranges, self.reached, strict=True))
 
 
-def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms: int) -> None:
+def validate(
+    view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms: int, user: str = ""
+) -> None:
     """Check that `reads` hold from start_ts to commit_ts; hold nothing. Raises WriteConflict,
-    KeyLocked, Corruption; TooLarge if one step is not enough for it: then use `guard`.
+    KeyLocked, TxnAborted, Corruption; TooLarge if one step is not enough for it: then use `guard`.
     """
-    checked = _check(view, reads, [start for start, _ in reads.ranges], start_ts, now_ms)
+    checked = _check(view, reads, [start for start, _ in reads.ranges], start_ts, user, now_ms)
     if checked.left(reads):
         raise TooLarge(
             f"the ranges that transaction {start_ts} read have more than {GUARD_ROWS} rows or "
@@ -91,14 +93,14 @@ def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms:
         raise read_expired(start_ts, checked.before_ts)
 
 
-def look(view: View, reads: Reads, *, start_ts: int, now_ms: int) -> Checked:
-    """Check what can be checked at once; a range goes on where the transaction's guard ends. Raises
-    WriteConflict, KeyLocked, Corruption.
+def look(view: View, reads: Reads, *, start_ts: int, now_ms: int, user: str = "") -> Checked:
+    """Check what can be checked at once; a range goes on where the transaction's guard ends.
+    `user`: whose it is. Raises WriteConflict, KeyLocked, TxnAborted, Corruption.
     """
     held = view.guards.by_at if view.guards else _NOTHING
     mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
     begin = [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)]
-    checked = _check(view, reads, begin, start_ts, now_ms)
+    checked = _check(view, reads, begin, start_ts, user, now_ms)
     before = (old.before_ts or MAX for old in mine if old is not None)
     checked.before_ts = min(checked.before_ts, *before, MAX)
     return checked
@@ -158,7 +160,11 @@ def _from(wanted: Range, old: Guard | None) -> bytes | None:
 
 def _written(view: View, key: bytes, start_ts: int, m: Mutations) -> bool:
     lock = m.locks.get(key) or view.lock(key)
-    return lock is not None and lock.start_ts == start_ts and lock.kind != OP_CHECK
+    return (
+        lock is not None
+        and (lock.start_ts, lock.user) == (start_ts, m.user)
+        and lock.kind != OP_CHECK
+    )
 
 
 def _too_many(actual: int) -> Busy:
@@ -171,12 +177,17 @@ def _too_many(actual: int) -> Busy:
 
 
 def _check(
-    view: View, reads: Reads, begin: Sequence[bytes | None], start_ts: int, now_ms: int
+    view: View,
+    reads: Reads,
+    begin: Sequence[bytes | None],
+    start_ts: int,
+    user: str,
+    now_ms: int,
 ) -> Checked:
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
     checked = Checked(_keys_until(view, reads.keys, start_ts), [end for _, end in reads.ranges])
     looked = _look_through(view, reads.ranges, begin, start_ts, checked) if reads.ranges else []
-    _check_intents(view, reads.keys, looked, start_ts, now_ms)
+    _check_intents(view, reads.keys, looked, start_ts, user, now_ms)
     return checked
 
 
@@ -247,22 +258,29 @@ def _valid_until(key: bytes, record: bytes, start_ts: int) -> int:
 
 
 def _check_intents(
-    view: View, keys: Sequence[bytes], looked: Sequence[Range], start_ts: int, now_ms: int
+    view: View,
+    keys: Sequence[bytes],
+    looked: Sequence[Range],
+    start_ts: int,
+    user: str,
+    now_ms: int,
 ) -> None:
     """Raises KeyLocked for the first intent of another transaction that may become a version."""
     for key in view.locked(keys):
-        _refuse(view.lock(key), key, start_ts, now_ms)
+        _refuse(view.lock(key), key, start_ts, user, now_ms)
     for start, end in looked:
         for key in view.locked_keys(start, end):
-            _refuse(view.lock(key), key, start_ts, now_ms)
+            _refuse(view.lock(key), key, start_ts, user, now_ms)
     if looked:
         for key in _inside(looked, view.locks_in_flight(looked[0][0], looked[-1][1])):
-            _refuse(view.lock(key), key, start_ts, now_ms)
+            _refuse(view.lock(key), key, start_ts, user, now_ms)
 
 
-def _refuse(lock: Lock | None, key: bytes, start_ts: int, now_ms: int) -> None:
-    if lock is not None and lock.start_ts != start_ts and lock.kind != OP_CHECK:
-        raise key_locked(key, lock, now_ms)
+def _refuse(lock: Lock | None, key: bytes, start_ts: int, user: str, now_ms: int) -> None:
+    if lock is None or lock.kind == OP_CHECK:
+        return
+    if lock.start_ts != start_ts or lock.user != user:
+        raise in_the_way(key, lock, start_ts, now_ms)
 
 
 def _inside(ranges: Sequence[Range], keys: Iterable[bytes]) -> Iterator[bytes]:

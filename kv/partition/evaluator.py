@@ -189,14 +189,16 @@ class Evaluator:
 
     def _wake(self, r: list[Any], result: list[object], m: Mutations) -> None:
         """Whose turn a command has brought."""
-        whose = None if m.ends_others else m.user
         if r[1] == RESOLVE:
-            named = r[9] if len(r) > 9 else None
-            self.waits.resolved(r[5], r[6], m, whose if named is None else named)
+            whose = r[9] if len(r) > 9 else None
+            if whose is None and not m.ends_others:
+                whose = m.user
+            self.waits.resolved(r[5], r[6], m, whose)
         elif r[1] == FINISH:
             self.waits.finished([row[0] for row in r[5]], m)
         elif r[1] == ROLLBACK and result[0] == ABORTED:
-            self.waits.end(r[6], whose)
+            record = m.txns.get((r[5], r[6])) or self.view.txn(r[5], r[6])
+            self.waits.end(r[6], None if record is None else record.user)
 
     def _accept(
         self, conn: Connection, r: list[object], row: list[object], m: Mutations, size: int

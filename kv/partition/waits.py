@@ -299,7 +299,8 @@ class Waiting:
         if lock is None:
             self.released((key,))
         elif lock.start_ts in self._by_txn:  # sent again while the first of it waited
-            again = [w for w in self._by_txn[lock.start_ts] if w.key == key and not w.woken]
+            mine = [w for w in self._by_txn[lock.start_ts] if w.user == lock.user]
+            again = [w for w in mine if w.key == key and not w.woken]
             for one in again:
                 one.woken = True
             self._resume([one.item for one in again if one.item is not None])
@@ -429,8 +430,10 @@ class Waiting:
             kind=details.get("kind", INTENT),
             resource=waiter.key,
             waiter=waiter.txn,
+            waiter_user=waiter.user,
             waiter_owner=waiter.owner,
             holder=holder,
+            holder_user=details.get("user", "") if holder else "",
             holder_owner=self._owner(details) if holder else "",
             held=details["keys"][0],
             anchor=details["anchor"],

@@ -54,7 +54,7 @@ def _write(view: View, r: methods.Write, ts: int, now_ms: int, m: Mutations) -> 
         owner=r.options.get("owner", "") if r.options else "",
     )
     if (reads := _reads(r.options)) is not None and not m.empty:  # no echo of a commit
-        validate(view, reads, start_ts=r.start_ts, commit_ts=ts, now_ms=now_ms)
+        validate(view, reads, start_ts=r.start_ts, commit_ts=ts, now_ms=now_ms, user=m.user)
     return [version]
 
 
@@ -140,7 +140,7 @@ def _prewrite_guarded(
     """Intents and guards of a serializable transaction. They may commit it by themselves (a bound
     in each) only if they are whole, and hold at any timestamp.
     """
-    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms)
+    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms, user=m.user)
     left, holds = checked.left(reads), checked.before_ts == MAX
     fence = "fence" in options and holds and not left
     done = _intents(view, r, options, ts, now_ms, m, fence=fence)
@@ -272,7 +272,7 @@ def _heartbeat(view: View, r: methods.Heartbeat, ts: int, now_ms: int, m: Mutati
             m=m,
             ttl_ms=options.get("ttl_ms", 0),
             owner=options.get("owner", ""),
-            user=options.get("user", m.user),
+            user=options.get("user"),
         )
     ]
 

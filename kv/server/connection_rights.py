@@ -123,7 +123,7 @@ class Rights:
         self._starts_at, self._named = starts_at, named
         self._allowed: set[tuple[int, int]] = set()
         self._anchors: set[bytes] = set()  # whose tables may have records of its transactions
-        self._staged: set[bytes] = set()  # … and parts of them
+        self._staged: set[bytes] = set()  # … and parts that may commit them
         self.identity, self.user, self.tables = identity, identity.name, book.tables
         self.admin = book.superuser(identity.name) and identity.limits is None
 
@@ -180,6 +180,7 @@ class Rights:
             self._some_write(resource)
         elif number == methods.RESOLVE:
             if may(self.identity, _ANYTHING - _READ, resource, self._book) is not None:
+                self._some(table)  # to have it read, too
                 raise NotBelieved
         elif verb.action is Action.WRITE:
             if may(self.identity, _ANYTHING, resource, self._book) is None:
@@ -195,8 +196,8 @@ class Rights:
         if self.admin:
             return
         options = row[_OPTIONS_AT] if len(row) > _OPTIONS_AT else None
-        if type(options) is dict and "stage" in options:
-            self._check_staged(options["stage"])
+        if type(options) is dict and "stage" in options and not self._stages(options["stage"]):
+            del options["stage"]
         anchor = row[_ANCHOR_AT] if len(row) > _ANCHOR_AT else None
         if type(anchor) is not bytes or anchor[:PREFIX_BYTES] in self._anchors:
             return
@@ -209,20 +210,35 @@ class Rights:
             self._some_write(self._resource(table))
         self._anchors.add(anchor[:PREFIX_BYTES])
 
-    def _check_staged(self, parts: list[list[bytes]]) -> None:
-        """Whoever recovers the transaction closes these keys to its start_ts: they are of tables
-        that its user may write, or (serializable) has read.
+    def _stages(self, parts: list[list[bytes]]) -> bool:
+        """Whether the transaction may be committed by its parts alone, or its record is flipped.
+        Whoever recovers it closes these keys to its start_ts, so its user may write there. What a
+        serializable one reads is a part, too: it may lie where he may only read, or in LOCKS (a
+        fence), but there he could close keys to somebody whose start_ts he guesses. Raises
+        Forbidden: he may neither.
         """
         CHECKS["stage"](parts)
+        alone = True
         for prefix in {key[:PREFIX_BYTES] for part in parts for key in part} - self._staged:
             table = table_of(prefix)
             if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
                 pass
-            elif table != system.LOCKS:  # a fence: whoever writes under a lock reads it
-                if table < FIRST_USER_TABLE:
-                    raise Forbidden("no transaction of a user has a part in the system's tables")
-                self._some(table)
+            elif table == system.LOCKS:
+                alone = False
+                continue
+            elif table < FIRST_USER_TABLE:
+                raise Forbidden("no transaction of a user has a part in the system's tables")
+            elif not self._writes(resource := self._resource(table)):
+                self.allow(_READ, resource)
+                alone = False
+                continue
             self._staged.add(prefix)
+        return alone
+
+    def _writes(self, resource: Resource) -> bool:
+        return any(
+            may(self.identity, frozenset({one}), resource, self._book) is None for one in _ANY_WRITE
+        )
 
     def _check_meta(self, verb: Verb, row: list[object]) -> None:
         """Each time: its tables are few, and so are requests to them but an administrator's."""
@@ -231,7 +247,7 @@ class Rights:
             return
         open_yet = self.identity.credential == LOOPBACK.credential
         if tables & SECRET_TABLES and not open_yet:
-            if verb.number in STOOD_IN:
+            if self.admin and verb.number in STOOD_IN:
                 raise NotBelieved
             raise Forbidden(
                 "what logging in is decided by is for nodes of this cluster alone: a backup that "
@@ -240,8 +256,11 @@ class Rights:
             )
         if self.admin:
             return
-        if tables == {system.LOCKS} and needed_of(verb, row) <= _READ:
-            return  # a fence: whoever writes under a lock checks that it is still held
+        if tables == {system.LOCKS}:  # a fence: whoever writes under a lock checks that it is held
+            if needed_of(verb, row) <= _READ:
+                return
+            if verb.number in STOOD_IN and not self._somewhere(Action.RUN, Kind.POOL):
+                raise NotBelieved
         if tables <= WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
             self._check_work(verb, row)
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kv.base.errors import Forbidden
-from kv.base.limits import TXN_TTL_MS_MAX
+from kv.base.limits import FEW_KEYS, TXN_TTL_MS_MAX
 from kv.base.methods import (
     CHECK,
     COMMIT,
@@ -49,7 +49,7 @@ class Deputy:
         args = row[verb.args_at :]
         match verb.number:
             case method if method == RESOLVE:
-                await self._txn.multi_get(args[2])
+                await self._read(args[2])
                 return [0, 0]
             case method if method == FINISH:
                 return [[await self._finish(*end) for end in args[0]]]
@@ -103,5 +103,10 @@ class Deputy:
         found = await self._outcome(anchor, start_ts)
         if (found.status, found.commit_ts) != (COMMITTED, commit_ts):
             return [found.status, len(keys)]
-        await self._txn.multi_get(keys)
+        await self._read(keys)
         return [COMMITTED, 0]
+
+    async def _read(self, keys: list[bytes]) -> None:
+        """Few at once: nobody wants the values, and each may be as large as values are."""
+        for at in range(0, len(keys), FEW_KEYS):
+            await self._txn.multi_get(keys[at : at + FEW_KEYS], budget_ms=_BUDGET_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -544,7 +545,9 @@ def test_d8_victim_that_has_gone_on_is_left_alone() -> None:
 # ----------------------------------------------------------------------------- the pure detector
 
 
-def wait(waiter: int, holder: int, *, node: int = 1, priority: int = 0, id: int = 0) -> Wait:
+def wait(
+    waiter: int, holder: int, *, node: int = 1, priority: int = 0, id: int = 0, user: str = ""
+) -> Wait:
     return Wait(
         node=node,
         source=1,
@@ -561,6 +564,7 @@ def wait(waiter: int, holder: int, *, node: int = 1, priority: int = 0, id: int 
         waited_ms=500,
         priority=priority,
         holding=True,
+        waiter_user=user,
     )
 
 
@@ -572,6 +576,23 @@ def test_d8_circles_are_found_with_all_their_members() -> None:
     assert victim(cycle).waiter == 4
     assert cycles(waits[:3], {1, 2, 3}) == []
     assert cycles(waits, {5}) == [], "nobody asked about those"
+
+
+def test_nobody_waits_in_the_name_of_somebody_else() -> None:
+    """A write with a guessed start_ts closed a circle through somebody's transaction: its holder's
+    waits, or its own, ended as victims.
+    """
+    honest, forged = wait(2, 1), wait(1, 2, user="bob")
+    assert len(cycles([honest, wait(1, 2)], {1, 2})) == 1
+    assert cycles([honest, forged], {one.waiter_id for one in (honest, forged)}) == []
+    real = replace(honest, holder_user="bob", waiter_user="ann", priority=1)
+    back = replace(forged, holder_user="ann")
+    (cycle,) = cycles([real, back, wait(1, 2)], {real.waiter_id})
+    assert [one.waiter_user for one in cycle] == ["ann", "bob"]
+    assert victim(cycle) is back
+    assert Wait.from_wire(real.to_wire()) == real
+    old = honest.to_wire()[:-2]  # of a node that does not say whose they are
+    assert Wait.from_wire(old) == honest
 
 
 def test_d8_several_circles_are_told_in_one_look() -> None:

@@ -1,12 +1,13 @@
 """Finds transactions that wait for each other in a circle, in what nodes tell of their waits. Pure.
 
-An edge is a wait: its waiter can not go on before its holder ends. A waiter with several waits
-needs all of them, so every circle is a deadlock; but one look sees edges of different moments, so a
-circle in one answer proves nothing. It is true when all its edges are there in two looks, the
-second of which began after the first had ended: each of them stood from before the first ended
-until after the second began, hence all together at one moment (`still`). An edge is the same only
-for the same holder (`Wait.edge`). Nobody in a circle can leave it by itself, so none is missed for
-ever.
+An edge is a wait: its waiter can not go on before its holder ends. Both are told by their ids with
+their users: whoever guesses a start_ts cannot make that transaction wait, and be a victim. A waiter
+with several waits needs all of them, so every circle is a deadlock; but one look sees edges of
+different moments, so a circle in one answer proves nothing. It is true when all its edges are there
+in two looks, the second of which began after the first had ended: each of them stood from before
+the first ended until after the second began, hence all together at one moment (`still`). An edge is
+the same only for the same holder (`Wait.edge`). Nobody in a circle can leave it by itself, so none
+is missed for ever.
 
 The victim is the one with the lowest priority, of these the youngest: it has done least, and every
 node that looks at the same circle names the same one. Sources: Chandy, Misra and Haas 1983 for the
@@ -20,6 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from kv.base.errors import TxnAborted
+from kv.base.intents import TxnId, start_of
 from kv.base.limits import CYCLE_SHOWN_MAX
 from kv.base.waits import Wait
 from txn.shared.wait_terms import NAMES
@@ -31,49 +33,54 @@ Cycle = Sequence[Wait]
 """Each one's holder is the next one's waiter, the last one's the first one's."""
 
 
-def cycles(waits: Iterable[Wait], roots: Collection[int]) -> list[Cycle]:
+def cycles(waits: Iterable[Wait], roots: Collection[TxnId]) -> list[Cycle]:
     """Circles that the transactions `roots` wait in or for, each without the victims of those
     before it.
     """
-    edges: dict[int, list[Wait]] = {}
+    edges: dict[TxnId, list[Wait]] = {}
     for wait in sorted(waits, key=lambda w: w.edge):
-        if wait.waiter and wait.holder and wait.waiter != wait.holder:
-            edges.setdefault(wait.waiter, []).append(wait)
+        if wait.waiter and wait.holder and wait.waiter_id != wait.holder_id:
+            edges.setdefault(wait.waiter_id, []).append(wait)
     found: list[Cycle] = []
     while len(found) < _CYCLES_MAX:
         cycle = _first_cycle(edges, roots)
         if cycle is None:
             break
         found.append(cycle)
-        del edges[victim(cycle).waiter]
+        del edges[victim(cycle).waiter_id]
     return found
 
 
-def _first_cycle(edges: dict[int, list[Wait]], roots: Collection[int]) -> Cycle | None:
+def _first_cycle(edges: dict[TxnId, list[Wait]], roots: Collection[TxnId]) -> Cycle | None:
     """Depth first, each transaction once; the path is a list, since it may be long."""
-    done: set[int] = set()
-    for root in sorted(roots):
+    done: set[TxnId] = set()
+    for root in sorted(roots, key=_in_order):
         path: list[Wait] = []  # from the root to where we are
-        on_path = {root: 0}
+        on_path: dict[TxnId, int] = {root: 0}
         left = [iter(edges.get(root, ()))]
         while left:
             wait = next(left[-1], None)
             if wait is None:
                 left.pop()
                 if path:
-                    ended = path.pop().holder
+                    ended = path.pop().holder_id
                     done.add(ended)
                     del on_path[ended]
                 continue
-            if wait.holder in on_path:
-                return [*path[on_path[wait.holder] :], wait]
-            if wait.holder in done or wait.holder not in edges:
+            holder = wait.holder_id
+            if holder in on_path:
+                return [*path[on_path[holder] :], wait]
+            if holder in done or holder not in edges:
                 continue
             path.append(wait)
-            on_path[wait.holder] = len(path)
-            left.append(iter(edges[wait.holder]))
+            on_path[holder] = len(path)
+            left.append(iter(edges[holder]))
         done.add(root)
     return None
+
+
+def _in_order(id_: TxnId) -> tuple[int, bytes]:
+    return start_of(id_), b"" if isinstance(id_, int) else id_
 
 
 def still(cycle: Cycle, waits: Iterable[Wait]) -> bool:
@@ -84,7 +91,7 @@ def still(cycle: Cycle, waits: Iterable[Wait]) -> bool:
 
 def victim(cycle: Cycle) -> Wait:
     """The wait that ends."""
-    return min(cycle, key=lambda wait: (wait.priority, -wait.waiter))
+    return min(cycle, key=lambda wait: (wait.priority, -wait.waiter, wait.waiter_user))
 
 
 def refusal(cycle: Cycle, chosen: Wait) -> TxnAborted:

@@ -164,7 +164,7 @@ class WaitCare:
     async def _look(self, mine: Sequence[Wait], edges: frozenset[Edge]) -> None:
         """Look for circles through waits of this node, and end what is one."""
         self._looked = edges
-        found = cycles(await self._others.all(), {wait.waiter for wait in mine})
+        found = cycles(await self._others.all(), {wait.waiter_id for wait in mine})
         if found:
             again = await self._others.all()
             for cycle in found:

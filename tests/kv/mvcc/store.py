@@ -305,8 +305,10 @@ class Store:
         )
         return out
 
-    def heartbeat(self, anchor: bytes, start: int, ttl: int = 0) -> int:
-        out: int = self._run(heartbeat, anchor, start_ts=start, now_ms=self.now_ms, ttl_ms=ttl)
+    def heartbeat(self, anchor: bytes, start: int, ttl: int = 0, *, user: str | None = None) -> int:
+        out: int = self._run(
+            heartbeat, anchor, start_ts=start, now_ms=self.now_ms, ttl_ms=ttl, user=user
+        )
         return out
 
     def collect(self, safepoint: int, txn_floor: int = 1 << 63, rows_max: int = 100) -> int:

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from kv.base.errors import Busy, Corruption, KeyLocked, TooLarge, TxnAborted, WriteConflict
+from kv.base.intents import Author
 from kv.base.ops import check, delete, put
 from kv.base.timestamps import MAX, compose
 from kv.mvcc import validate as module
@@ -29,7 +30,7 @@ def hold(
     store: Store, reads: Reads, *, start: int, anchor: bytes = A, ttl: int = 1000, bound: int = 0
 ) -> tuple[int, int]:
     """(before_ts, 0 = none; ranges left), as a PREWRITE answers them."""
-    checked = look(store, reads, start_ts=start, now_ms=store.now_ms)
+    checked = look(store, reads, start_ts=start, now_ms=store.now_ms, user=store.author.user)
     store._run(
         guard,
         reads,
@@ -45,7 +46,14 @@ def hold(
 
 
 def validated(store: Store, reads: Reads, *, start: int, ts: int) -> None:
-    validate(store, reads, start_ts=start, commit_ts=ts, now_ms=store.now_ms)
+    validate(
+        store,
+        reads,
+        start_ts=start,
+        commit_ts=ts,
+        now_ms=store.now_ms,
+        user=store.author.user,
+    )
 
 
 def held(store: Store) -> list[tuple[bytes, bytes | None, int]]:
@@ -213,6 +221,22 @@ def test_serializable_other_keys_do_not_matter(op: object) -> None:
     assert hold(store, EVERYTHING, start=T) == (0, 0)
     store.prewrite(put(b"k2", b"y"), start=at(12), anchor=b"k2", fresh=at(13))
     assert hold(store, EVERYTHING, start=T) == (0, 0)
+
+
+@pytest.mark.parametrize("reads", [EVERYTHING, read(b"k5")])
+def test_serializable_an_intent_of_another_user_is_not_its_own(reads: Reads) -> None:
+    """By its start_ts somebody's intent was taken for the transaction's own: it needed no guard,
+    and became a version before the commit.
+    """
+    store = stored()
+    store.author = Author("bob")
+    store.prewrite(put(b"k5", b"forged"), start=T, anchor=b"k5", fresh=at(12))
+    store.author = Author("ann")
+    with pytest.raises(TxnAborted):
+        hold(store, reads, start=T)
+    with pytest.raises(TxnAborted):
+        validated(store, reads, start=T, ts=at(20))
+    assert held(store) == []
 
 
 def test_serializable_own_intents_and_checks_of_others_are_no_change() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import ConditionFailed, KeyLocked, TxnAborted, WriteConflict
+from kv.base.intents import NOBODY, Author
 from kv.base.limits import PREWRITE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_TTL_MS_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, PENDING
 from kv.base.ops import check, delete, put
@@ -200,6 +201,32 @@ def test_d6_a_heartbeat_keeps_it_alive() -> None:
     store.now_ms = NOW_MS + 901
     assert store.check(b"k", at(0)).record.status == ABORTED
     assert store.heartbeat(b"k", at(0)) == ABORTED
+
+
+def test_a_record_of_somebody_else_is_not_kept_for_him() -> None:
+    """Whoever had used the id of a task's transaction first would own the record that decides it:
+    what the task lays is not its own, and goes.
+    """
+    store = Store()
+    store.author = Author("bob")
+    store.heartbeat(b"k", at(0), 500)
+    store.author = NOBODY
+    assert store.heartbeat(b"k", at(0), 500) == PENDING, "a node keeps anybody's"
+    assert store.heartbeat(b"k", at(0), 500, user="bob") == PENDING
+    with pytest.raises(TxnAborted):
+        store.heartbeat(b"k", at(0), 500, user="ann")
+
+
+def test_a_forged_intent_at_the_anchor_commits_nothing() -> None:
+    """Nothing of the transaction was written where its record lies."""
+    store = Store()
+    store.author = Author("ann")
+    store.heartbeat(b"k", at(0), 500)
+    store.author = Author("bob")
+    store.prewrite(put(b"k", b"v"), start=at(0), anchor=b"elsewhere")
+    store.author = Author("ann")
+    with pytest.raises(TxnAborted):
+        store.commit(b"k", at(0), at(9))
 
 
 def test_d6_a_clock_set_back_does_not_protect_the_abandoned() -> None:

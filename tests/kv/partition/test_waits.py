@@ -433,6 +433,8 @@ def test_waits_of_a_transaction_end_with_what_its_user_ends() -> None:
     assert q.answered(*waits) == [False, False]
     conn.author = NOBODY
     q.node.call(methods.RESOLVE, L, txn, 0, [L], None, "bob")
+    for _ in range(2):  # a node ends what bob had begun under that id, and asks again
+        assert q.node.call(methods.ROLLBACK, L, L, txn)[0] == ABORTED
     assert q.answered(*waits) == [False, False]
     q.node.call(methods.RESOLVE, L, txn, 0, [L], None, "ann")
     assert all(isinstance(q.node.error(rid), TxnAborted) for rid in waits)

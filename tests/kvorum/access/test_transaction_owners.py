@@ -5,7 +5,7 @@ one that moves on transactions of others fails here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -18,6 +18,7 @@ from kv.base.errors import Forbidden, InvalidArgument, TxnAborted
 from kv.base.ids import META_PARTITION
 from kv.base.intents import Abandoned
 from kv.base.keys import table_prefix
+from kv.base.limits import FEW_KEYS
 from kv.base.methods import (
     ABORTED,
     CHECK,
@@ -33,15 +34,17 @@ from kv.base.methods import (
     ROLLBACK,
     TSO,
 )
-from kv.base.system import ROLES, SINK_ATTEMPTS
+from kv.base.system import LOCKS, ROLES, SINK_ATTEMPTS
 from kv.base.timestamps import LOGICAL_BITS
 from kv.base.verbs import VERBS, Caller
 from kv.client.connection import MuxConnection, open_connection
 from kv.client.links import LinkLost
+from kvorum.node.settle_transactions import Deputy
 from kvorum.sdk.sync import Database
 from procedures.sink.format.sink_records import add_crc, pack_laid, task_key
 from procedures.verbs import SINK_ABORT, SINK_BEGIN, SINK_COMMIT, SINK_PLACE, SINK_SEAL
 from tests.kit.machine import free_port_base
+from txn.client import TxnClient
 
 assert kvorum.api.verbs  # every verb is in the table then
 WRITERS = ("ann", "bob")
@@ -60,13 +63,15 @@ class Cluster:
             db.access("user.create", {"name": name})
             grant = {"role": name, "kind": "table", "namespace": "shop", "name": "orders"}
             db.access("grant.give", {**grant, "actions": ["read", "write"]})
+            reads = {**grant, "name": "prices", "actions": ["read"]}
+            db.access("grant.give", reads)
             made = db.access("token.create", {"user": name, "name": "t"})
             self.tokens[name] = made["token"]
         ids = {one.name: one.id for one in db.tables("shop")}
         self.table, self.prefix = ids["orders"], table_prefix(ids["orders"])
-        self.hidden = table_prefix(ids["secrets"])
-        where = {one["start"][:4]: int(one["id"]) for one in db.partitions()}
-        self.partition = where[self.prefix]
+        self.hidden, self.read_only = table_prefix(ids["secrets"]), table_prefix(ids["prices"])
+        self.where = {one["start"][:4]: int(one["id"]) for one in db.partitions()}
+        self.partition = self.where[self.prefix]
 
     async def link(self, who: str) -> MuxConnection:
         said = Credential(token=self.tokens[who])
@@ -86,6 +91,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with kvorum.open(tmp_path_factory.mktemp("n") / "data", port=base) as db:
         db.create_namespace("shop")
         db.create_table("shop", "orders")
+        db.create_table("shop", "prices")
         db.create_table("shop", "secrets")
         yield Cluster(base, db)
 
@@ -278,7 +284,11 @@ def test_a_record_ends_the_intents_of_its_user_alone(cluster: Cluster, meta: boo
             late = asyncio.get_running_loop().time() + 10
             ends = [[t.start, mine, at, [anchor, other]]]
             ends.append([t.start + 1, None, at, [table_prefix(ROLES) + b"bob"]])
-            await t.bob.send(FINISH, 5_000, late, (META_PARTITION, 1, ends))
+            with pytest.raises(Forbidden):
+                await t.bob.send(FINISH, 5_000, late, (META_PARTITION, 1, ends))
+            backend = cluster.db._async._backend
+            row = [1, FINISH, 0, META_PARTITION, 1, ends]  # as of an administrator
+            await asyncio.to_thread(cluster.db._call, Deputy(backend.kv, backend.txn)(row))
         else:
             await t.send(t.bob, FINISH, [[t.start, mine, at, [anchor, other]]])
             resolver = cluster.db._async._backend.txn.resolver
@@ -420,10 +430,10 @@ def test_parts_lie_where_their_user_may_write_or_read(cluster: Cluster) -> None:
         (t.start,) = await t.send(t.bob, TSO, 1)
         t.anchor, t.other, _ = cluster.fresh()
 
-        async def stage(*parts: Any) -> None:
+        async def stage(*parts: Any) -> bool:
             said = {"fence": True, "stage": [[t.anchor], *parts]}
             one = (t.start, t.anchor, TTL_MS, [put(t.anchor)], 0, said)
-            await t.send(t.bob, PREWRITE, *one)
+            return (await t.send(t.bob, PREWRITE, *one))[1:] == [True]
 
         system = table_prefix(SINK_ATTEMPTS - 1)
         for key in (cluster.hidden + b"k", system + b"k", table_prefix(ROLES) + b"k", b"\0"):
@@ -433,8 +443,60 @@ def test_parts_lie_where_their_user_may_write_or_read(cluster: Cluster) -> None:
         for wrong in (7, [7], [[7]], [["k"]]):
             with pytest.raises(InvalidArgument):
                 await stage(wrong)
-        await stage([t.other])
+        assert await stage([t.other])
         await t.send(t.bob, ROLLBACK, t.anchor, t.start, {"own": True})
+        for read in (cluster.read_only, table_prefix(LOCKS)):
+            (t.start,) = await t.send(t.bob, TSO, 1)
+            t.anchor, t.other, _ = cluster.fresh()
+            for _ in range(2):
+                assert not await stage([t.other], [read + b"k"]), "it is flipped"
+            (now,) = await t.send(t.bob, TSO, 1)
+            found = await t.by("node", CHECK, t.anchor, t.start, 0, TTL_MS, t.anchor, "bob")
+            assert found[0] == PENDING, "nobody recovers it, and fences what others write"
+            assert await t.send(t.bob, COMMIT, t.anchor, t.start, now) == [COMMITTED, now, 0]
+        t.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("verb", ["RESOLVE", "FINISH"])
+def test_what_a_node_looks_up_for_others_is_theirs_to_see_and_small(
+    cluster: Cluster, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever named many keys had the node hold the values of all of them, those of tables that he
+    does not see, too.
+    """
+    most: list[int] = []
+    real = TxnClient.multi_get
+
+    async def multi_get(self: TxnClient, keys: Sequence[bytes], *args: Any, **said: Any) -> Any:
+        most.append(len(keys))
+        return await real(self, keys, *args, **said)
+
+    monkeypatch.setattr(TxnClient, "multi_get", multi_get)
+    keys = [cluster.prefix + b"%06d" % number for number in range(100)]
+
+    def says(t: Transaction, anchor: bytes | None, keys: list[bytes], at: int = 0) -> Any:
+        if verb == "RESOLVE":
+            return t.start, 0, keys
+        return ([[t.start, anchor, at or t.start + 1, keys]],)
+
+    async def run() -> None:
+        t = Transaction(cluster)
+        await t.begin()
+        late = asyncio.get_running_loop().time() + 10
+        for hidden in (cluster.hidden + b"k", table_prefix(ROLES) + b"bob"):
+            where = cluster.where.get(hidden[:4], META_PARTITION), 1
+            with pytest.raises(Forbidden):
+                await t.bob.send(NUMBERS[verb], 5_000, late, (*where, *says(t, None, [hidden])))
+        assert not most
+        deputy = Deputy(cluster.db._async._backend.kv, cluster.db._async._backend.txn)
+        (version,) = await t.send(t.bob, NUMBERS["WRITE"], [put(t.between)], t.start, 1)
+        said = says(t, t.between, keys, version)
+        row = [1, NUMBERS[verb], 0, cluster.partition, 1, *said]
+        await asyncio.to_thread(cluster.db._call, deputy(row))
+        assert sum(most) == len(keys)
+        assert max(most) <= FEW_KEYS
         t.close()
 
     asyncio.run(run())
