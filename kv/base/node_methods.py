@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from kv.base.rights import Resource
+from kv.base.rights import Kind, Resource
 
 
 class Nodes(Protocol):
@@ -50,6 +50,10 @@ class Caller(Protocol):
 
     def reads(self, resource: Resource) -> bool:
         """Whether who asks may read that."""
+        ...
+
+    def reads_some(self, kind: Kind) -> bool:
+        """Whether who asks may read anything of that kind."""
         ...
 
 

@@ -209,10 +209,10 @@ class Roles:
         """Whether there is such a role."""
         return name == OWNER or name in self._roles
 
-    def somewhere(self, name: str, action: Action, kind: Kind) -> bool:
-        """Whether it may do that with something of that kind, by a grant."""
+    def somewhere(self, name: str, actions: frozenset[Action], kind: Kind) -> bool:
+        """Whether it may do one of these with something of that kind, by a grant."""
         return self.superuser(name) or any(
-            action in grant.actions and grant.resource.kind in (kind, Kind.CLUSTER)
+            actions & grant.actions and grant.resource.kind in (kind, Kind.CLUSTER)
             for role in (*self.roles_of(name), PUBLIC)
             for grant in self._grants.get(role, ())
         )
@@ -296,6 +296,20 @@ def may(
             f"this {identity.credential} is not for {_words(missing)} of {resource}", missing
         )
     return None
+
+
+def somewhere(identity: Identity, actions: frozenset[Action], kind: Kind, book: Book) -> bool:
+    """Whether it may do one of these with something of that kind, by a grant. Of procedures, to do
+    anything with a type is to read it.
+    """
+    if kind is Kind.PROCEDURE_TYPE and Action.READ in actions:
+        actions |= _SEEING
+    if not book.somewhere(identity.name, actions, kind):
+        return False
+    kinds = (kind, Kind.CLUSTER)
+    return identity.limits is None or any(
+        actions & one.actions and one.resource.kind in kinds for one in identity.limits
+    )
 
 
 def allow(identity: Identity, actions: frozenset[Action], resource: Resource, book: Book) -> None:

@@ -38,12 +38,14 @@ from kv.base.rights import (
     Resource,
     allow,
     may,
+    somewhere,
 )
 from kv.base.tenants import Tenants
 from kv.base.verbs import NODE_METHODS, RESULT_AT, VERBS, Touches, Verb
 
 _AGAIN_MS: Final = 200
 _READ: Final = frozenset({Action.READ})
+_RUN: Final = frozenset({Action.RUN})
 _CONNECT: Final = frozenset({Action.CONNECT})
 _ANYTHING: Final = PUT | {Action.DELETE, Action.READ}
 _ANY_WRITE: Final = (Action.INSERT, Action.UPDATE, Action.DELETE, Action.TRUNCATE)
@@ -202,7 +204,7 @@ class Rights:
         if type(anchor) is not bytes or anchor[:PREFIX_BYTES] in self._anchors:
             return
         table = table_of(anchor)
-        if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+        if table in WORK_TABLES and self._runs_some():
             pass
         elif table != system.SINK_ATTEMPTS:  # a task's, which its user has begun there
             if table < FIRST_USER_TABLE:
@@ -221,7 +223,7 @@ class Rights:
         alone = True
         for prefix in {key[:PREFIX_BYTES] for part in parts for key in part} - self._staged:
             table = table_of(prefix)
-            if table in WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+            if table in WORK_TABLES and self._runs_some():
                 pass
             elif table == system.LOCKS:
                 alone = False
@@ -259,9 +261,9 @@ class Rights:
         if tables == {system.LOCKS}:  # a fence: whoever writes under a lock checks that it is held
             if needed_of(verb, row) <= _READ:
                 return
-            if verb.number in STOOD_IN and not self._somewhere(Action.RUN, Kind.POOL):
+            if verb.number in STOOD_IN and not self._runs_some():
                 raise NotBelieved
-        if tables <= WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+        if tables <= WORK_TABLES and self._runs_some():
             self._check_work(verb, row)
             return
         raise Forbidden(
@@ -327,15 +329,13 @@ class Rights:
         assert refused is not None, "there are actions"
         raise refused
 
-    def _somewhere(self, action: Action, kind: Kind) -> bool:
-        limits = self.identity.limits
-        return self._book.somewhere(self.identity.name, action, kind) and (
-            limits is None
-            or any(
-                action in one.actions and one.resource.kind in (kind, Kind.CLUSTER)
-                for one in limits
-            )
-        )
+    def reads_some(self, kind: Kind) -> bool:
+        """Whether it may read anything of that kind."""
+        return somewhere(self.identity, _READ, kind, self._book)
+
+    def _runs_some(self) -> bool:
+        """Whether it works for a pool."""
+        return somewhere(self.identity, _RUN, Kind.POOL, self._book)
 
     # -- requests to nodes
 
@@ -349,7 +349,7 @@ class Rights:
         needs = self._named(verb, row, self.identity.name)
         if needs is None:
             resource = CLUSTER if subject.kind is Kind.CLUSTER else Resource(subject.kind, "")
-            if action is Action.RUN and self._somewhere(action, subject.kind):
+            if action is Action.RUN and somewhere(self.identity, _RUN, subject.kind, self._book):
                 return
             needs = ((frozenset({action}), resource),)
         for actions, resource in needs:

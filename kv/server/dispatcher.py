@@ -46,7 +46,7 @@ from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
 from kv.base.methods import FIND_TXN, LOOKUP, NEW_WRITES, PING, STATS
 from kv.base.ports import Rng, Timers
-from kv.base.rights import Resource
+from kv.base.rights import Kind, Resource
 from kv.base.rpc import OK, error_row
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
 from kv.server.connection_rights import Rights, first_key
@@ -161,6 +161,11 @@ class Context(NamedTuple):
         """Whether whoever asks may read that."""
         rights = self.conn.rights
         return rights is None or rights.reads(resource)
+
+    def reads_some(self, kind: Kind) -> bool:
+        """Whether whoever asks may read anything of that kind."""
+        rights = self.conn.rights
+        return rights is None or rights.reads_some(kind)
 
 
 Result = list[Any]

@@ -78,6 +78,8 @@ class ProcedureService:
             return [plain_data.pack(shown)]
 
         async def listing(caller: Caller, args: list[Any]) -> list[object]:
+            if not caller.reads_some(Kind.PROCEDURE_TYPE):
+                return [[], 0]
             seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
             return list(await self.page(args[0], seen))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from kv.base.config import HTTP_OFFSET
 from kv.base.errors import Forbidden
 from kv.base.keys import table_prefix
 from kv.base.limits import PROCEDURE_LIST_DEFAULT
+from kvorum.native.native_admin import NativeAdmin
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
 
@@ -82,10 +84,28 @@ def test_one_answer_has_looked_at_so_many_at_most(
 ) -> None:
     """Who may see few or none had the node read all that is kept, with one request."""
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", PROCEDURE_LIST_DEFAULT)
-    headers = {"authorization": f"Bearer {scene.tokens['nobody']}"}
-    answer = httpx.get(f"{scene.urls['http']}/v1/procedures", headers=headers).json()
-    assert answer["items"] == []
-    assert int(answer["before"]) <= scene.hidden
+    looked: list[int] = []
+    real = NativeAdmin.procedure_page
+
+    async def procedure_page(self: NativeAdmin, **said: Any) -> Any:
+        looked.append(1)
+        return await real(self, **said)
+
+    monkeypatch.setattr(NativeAdmin, "procedure_page", procedure_page)
+
+    def told(who: str, query: str = "") -> Any:
+        looked.clear()
+        headers = {"authorization": f"Bearer {scene.tokens[who]}"}
+        url = f"{scene.urls['http']}/v1/procedures{query}"
+        return httpx.get(url, headers=headers).json()
+
+    for query in ("", "?state=FAILED"):
+        answer = told("submitter", query)
+        assert answer["items"] == []
+        assert int(answer["before"]) <= scene.hidden
+        assert len(looked) == 1
+        assert told("nobody", query) == {"items": []}
+        assert looked == [], "there is nothing that he may see"
     for who, seen in (("submitter", sorted(scene.shown)), ("nobody", [])):
         with kvorum.connect(scene.urls[surface], token=scene.tokens[who]) as db:
             assert sorted(int(one.id) for one in db.procedures()) == seen

@@ -12,7 +12,7 @@ import pytest
 from kv.base import errors, limits, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
-from kv.base.rights import Resource
+from kv.base.rights import Kind, Resource
 from procedures.engine import plain_data
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
@@ -29,6 +29,9 @@ class Caller:
         self.deadline, self.user = deadline, user
 
     def reads(self, _resource: Resource) -> bool:
+        return True
+
+    def reads_some(self, _kind: Kind) -> bool:
         return True
 
 
