@@ -286,13 +286,15 @@ _PROOFS: Final = ("token", "user", "password")
 class Hello:
     """Who speaks. `cluster` "" = any (a client that was given none); `node` 0 = a client. A server
     gives a connection of a node a `challenge`, by which it proves that it is one (`node_proof`);
-    `proves`: so does this one of a proxy. Of a client's `credential` the token, or user and
+    its `incarnation` is as old as its data. `proves`: so does this one of a proxy. Of a client's
+    `credential` the token, or user and
     password, travel; the cluster's secret never does.
     """
 
     cluster: str = ""
     node: int = 0
     challenge: bytes = b""
+    incarnation: bytes = b""
     proves: bool = False
     credential: Credential = NONE
 
@@ -300,6 +302,8 @@ class Hello:
         fields: dict[str, object] = {"cluster": self.cluster, "node": self.node}
         if self.challenge:
             fields["challenge"] = self.challenge
+        if self.incarnation:
+            fields["incarnation"] = self.incarnation
         if self.proves:
             fields["proves"] = True
         for name in _PROOFS:
@@ -342,9 +346,11 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
             details={"own": VERSION, "peer": version},
         )
     cluster, node = fields.get("cluster", ""), fields.get("node", 0)
-    challenge = fields.get("challenge", b"")
+    challenge, incarnation = fields.get("challenge", b""), fields.get("incarnation", b"")
     if type(cluster) is not str or type(node) is not int or type(challenge) is not bytes:
         raise malformed("hello: cluster must be a string, node an integer, challenge bytes")
+    if type(incarnation) is not bytes:
+        raise malformed("hello: incarnation must be bytes")
     credential = Credential(*(fields.get(name, "") for name in _PROOFS))
     if cluster and own_cluster and cluster != own_cluster:
         raise Refused(
@@ -357,6 +363,7 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
         cluster=cluster,
         node=node,
         challenge=challenge,
+        incarnation=incarnation,
         proves=fields.get("proves") is True,
         credential=credential,
     )

@@ -51,7 +51,6 @@ class MuxConnection(Link, asyncio.Protocol):
         """`node`: of which this is a client, which proves it by the secret; 0 for all others."""
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
-        self._greeted: Hello | None = None
         self._cluster = cluster
         self._node, self._credential = node, credential
         self._decoder = FrameDecoder()
@@ -84,7 +83,7 @@ class MuxConnection(Link, asyncio.Protocol):
             while not self.closed and (message := decoder.pull()) is not None:
                 if self.ready.done():
                     self._take(message)
-                elif self._greeted is None:
+                elif self.peer is None:
                     self._greet(message)
                 else:
                     self._begin(message)
@@ -118,7 +117,7 @@ class MuxConnection(Link, asyncio.Protocol):
         if len(message) == 1 and type(message[0]) is list:
             raise error_of(message[0])
         hello = read_hello(message, self._cluster)
-        self._greeted = hello
+        self.peer = hello
         if self._credential.secret and hello.challenge:
             self._rid += 1
             proof = node_proof(self._credential.secret, hello, self._node)
@@ -133,8 +132,8 @@ class MuxConnection(Link, asyncio.Protocol):
         row = message[0] if message else None
         if type(row) is list and row and row[0] == CONNECTION_RID:
             raise error_of(row)
-        assert self._greeted is not None, "it has proved itself after that"
-        self.ready.set_result(self._greeted)
+        assert self.peer is not None, "it has proved itself after that"
+        self.ready.set_result(self.peer)
 
     def _take(self, rows: list[Any]) -> None:
         received = self.received

@@ -29,7 +29,7 @@ from kv.base.errors import Busy, Unavailable
 from kv.base.intents import NOBODY
 from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.ports import Handle, Timers
-from kv.base.rpc import OK, error_of
+from kv.base.rpc import OK, Hello, error_of
 
 Reply = asyncio.Future[list[object]]
 
@@ -82,6 +82,7 @@ class Link(ABC):
     def __init__(self, timers: Timers) -> None:
         self.closed = False
         self.usable = True  # neither closed nor doubted
+        self.peer: Hello | None = None  # who the other end says it is
         self.requests = 0
         self.frames = 0
         self._timers = timers

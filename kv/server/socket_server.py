@@ -712,6 +712,7 @@ class SocketServer:
         *,
         cluster: str,
         node: int,
+        incarnation: bytes = b"",
         connections_max: int = CONNECTIONS_MAX,
         seats: Seats | None = None,
         secret: bytes = b"",
@@ -728,7 +729,7 @@ class SocketServer:
         See kv.server.connection_rights for the others.
         """
         assert rng is not None or not secret
-        self.hello = Hello(cluster=cluster, node=node)
+        self.hello = Hello(cluster=cluster, node=node, incarnation=incarnation)
         self.secret, self._rng, self.tls = secret, rng, tls
         self.gate, self._starts_at, self._named, self._deputy = gate, starts_at, named, deputy
         self.own_secret = b""  # of processes that this node has started; the node sets it

@@ -177,6 +177,16 @@ class Cluster:
         found = self.transport.figures().get(node)
         return found is not None and found.connected and not found.silent
 
+    def unheard(self, node: int) -> str:
+        """Where a founder should be, and why there is no connection."""
+        found = None if self.transport is None else self.transport.figures().get(node)
+        where = dict(self.listed()).get(node, "its address is not known")
+        return where if found is None or not found.trouble else f"{where}: {found.trouble}"
+
+    def refusals(self) -> list[str]:
+        """Why what answers where nodes should be is none of them."""
+        return sorted({why for channels in self._channels for why in channels.refused.values()})
+
     def forgotten(self) -> Refused | None:
         """Why this node must not go on: a peer knows its number by other data."""
         if self.transport is None:
@@ -187,8 +197,9 @@ class Cluster:
                 return Refused(
                     f"node {me} has been here before with other data, says node {node}: its votes "
                     "are gone with them, so it must not come back under its number. Decommission "
-                    f"it (kvorum node decommission {me}); then start with an empty directory, "
-                    "without --node-id, and with a --join that names other members only",
+                    f"it (kvorum node decommission {me}; if too few others have their data for "
+                    "that, first kvorum node force-members at one that has); then start with an "
+                    "empty directory, without --node-id, and with a --join that names others only",
                     code="DATA_GONE",
                     details={"node": me, "peer": node},
                 )

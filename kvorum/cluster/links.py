@@ -36,7 +36,7 @@ class NodeChannels:
         self._sockets = SocketChannels([own], self._connect)
         self._connector = connect
         self._cut: frozenset[Address] = frozenset()
-        self._refused: dict[Address, str] = {}  # as it is in the log
+        self.refused: dict[Address, str] = {}  # who is no peer, and why, as it is in the log
 
     @property
     def addresses(self) -> list[Address]:
@@ -63,11 +63,23 @@ class NodeChannels:
         if address in self._cut:
             raise ConnectionRefusedError(f"fault injection cut {address[0]}:{address[1]}")
         try:
-            return await self._connector(address)
-        except Refused as error:  # another cluster's node, or another version's: not who is meant
+            link = await self._connector(address)
+            if link.peer is not None and self._peers.is_other(
+                link.peer.node, link.peer.incarnation
+            ):
+                link.close()
+                raise Refused(
+                    f"it has other data than the node {link.peer.node} that was met before: it was "
+                    "emptied, and started again under its old number"
+                )
+            self.refused.pop(address, None)
+            return link
+        except (
+            Refused
+        ) as error:  # of another cluster, of another version, emptied: not who is meant
             why = f"what answers at {address[0]}:{address[1]} is no peer: {error.message}"
-            if self._refused.get(address) != why:
-                self._refused[address] = why
+            if self.refused.get(address) != why:
+                self.refused[address] = why
                 log.warning("%s; it is left alone, and asked again later", why)
             raise Unavailable(why, code=UNREACHABLE) from error
 

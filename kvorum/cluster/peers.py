@@ -87,6 +87,10 @@ class KnownPeers:
         """The incarnation of every node that was ever met."""
         return {node: known for node, (_, known) in self._known.items() if known}
 
+    def is_other(self, node: int, incarnation: bytes) -> bool:
+        """Whether it was met with another incarnation. (Earlier versions do not say theirs.)"""
+        return bool(incarnation) and self._entry(node)[1] not in (b"", incarnation)
+
     def save(self, node: int, incarnation: bytes) -> None:
         """A node was met for the first time."""
         self._known[node] = (self._entry(node)[0], incarnation)

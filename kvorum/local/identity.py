@@ -12,7 +12,7 @@ node: that cluster had one node.
 
 How a first start decides:
 
-    no --join                      a cluster of this node alone, with a random id
+    no --join, or itself alone     a cluster of this node alone, with a random id
     own address in --join          a founder: id and first voters are the places in the list, the
                                    cluster's id follows from the list and the secret, so that every
                                    founder comes to the same without asking anybody;
@@ -61,7 +61,7 @@ class Identity(NamedTuple):
 def founding(config: NodeConfig, rng: Rng) -> Identity | None:
     """The identity of a first start; None if the members must give it."""
     incarnation = rng.token(_INCARNATION_BYTES)
-    if not config.join:
+    if not config.join or (config.place is not None and len(config.join) == 1):
         node = NodeId(config.node_id)
         return Identity(rng.token(_ID_BYTES).hex(), node, incarnation, (node,))
     if config.place is None:

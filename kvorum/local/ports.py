@@ -113,6 +113,7 @@ class Network(Protocol):
         *,
         cluster: str,
         node: int,
+        incarnation: bytes,
         seats: Seats,
         secret: bytes,
         rng: Rng,

@@ -93,6 +93,7 @@ class Doors:
             self._node.ports.timers,
             cluster=store.identity.cluster,
             node=store.identity.node,
+            incarnation=store.identity.incarnation,
             seats=self._node.ports.seats,
             secret=config.cluster_secret.encode(),
             rng=self._node.ports.rng,

@@ -104,6 +104,8 @@ log = logging.getLogger(__name__)
 _READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the others
 _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
+_SAY_AFTER_S: Final = 5.0  # what the others are waited for
+_SAY_AGAIN_S: Final = 60.0
 _LOOP_AGAIN_S: Final = 1.0  # before a loop that broke begins anew
 _LOOK_CLUSTER_S: Final = 0.01
 
@@ -230,6 +232,7 @@ class Node(Parts):
         there is a leader to hear it; a node that was decommissioned learns it here. Raises Refused.
         """
         me = self.store.identity.node
+        said_at = self.ports.timers.monotonic() + _SAY_AFTER_S
         while True:
             try:
                 row = await enrol(
@@ -245,7 +248,12 @@ class Node(Parts):
             except KvorumError as error:
                 if error.disposition == "no":
                     raise
-                self._not_ready = f"the cluster does not answer yet: {error.message}"
+                why = "; ".join([error.message, *self.store.cluster.refusals()])
+                unfounded = self.store.unfounded()
+                self._not_ready = unfounded or f"the cluster does not answer yet: {why}"
+                if self.ports.timers.monotonic() > said_at:
+                    said_at = self.ports.timers.monotonic() + _SAY_AGAIN_S
+                    log.warning("not ready yet: %s", self._not_ready)
             if (forgotten := self.store.cluster.forgotten()) is not None:
                 raise forgotten
             if self._stopping.is_set():

@@ -435,6 +435,23 @@ class Store:
                 return f"partition {partition} has not caught up"
         return None
 
+    def unfounded(self) -> str | None:
+        """Which founders an empty node waits for, None for none: see raft/rules/prevote.py."""
+        meta = self.manager.replica(META_PARTITION)
+        if meta is None or meta.group.last_index:
+            return None
+        missing = [node for node in self.identity.founders if not self.answers(node)]
+        if not missing:
+            return None
+        names = ", ".join(f"node {node} ({self.cluster.unheard(node)})" for node in missing)
+        return (
+            "this node has no data, and a cluster is founded by all nodes of --join together; not "
+            f"heard: {names}. At a first start: start what is missing. If this cluster was there "
+            "before, the data of this node are lost, and what is missing may have the only copy: "
+            "start it as it is, empty no other directory, and see 'Its disk is lost' in "
+            "docs/guides/cluster.md"
+        )
+
     def no_leader(self) -> str | None:
         """Why a node that was ready cannot serve any more, None normally."""
         meta = self.manager.replica(META_PARTITION)

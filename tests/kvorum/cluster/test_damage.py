@@ -234,7 +234,8 @@ def test_b14_a_node_that_lost_one_of_its_databases_comes_back(name: str, cut: bo
     run(main, 13)
 
 
-def test_a2_two_emptied_founders_wait_for_the_third() -> None:
+@pytest.mark.parametrize("lost", [("state", "log"), ("log",), ("state",)], ids="+".join)
+def test_a2_two_emptied_founders_wait_for_the_third(lost: tuple[str, ...]) -> None:
     """They elected each other, and served an empty cluster under the name of the old one."""
 
     async def main(loop: SimLoop) -> None:
@@ -249,16 +250,28 @@ def test_a2_two_emptied_founders_wait_for_the_third() -> None:
         for number in (1, 2, 3):
             await cluster.crash(number)
         for number in (2, 3):
-            cluster.lose_disk(number)
+            cluster.lose_disk(number, *lost)
         starting = [asyncio.ensure_future(cluster.start(number)) for number in (2, 3)]
         await asyncio.sleep(40)
-        assert leader(cluster, META_PARTITION) is None
+        if lost == ("state",):  # their logs say all that there was
+            assert leader(cluster, partition) in (2, 3)
+            row = await cluster.nodes[2].backend.get("default", "k", b"a", 0)
+            assert row is not None
+            assert row.value == b"1"
+        else:
+            assert leader(cluster, META_PARTITION) is None
+        if len(lost) == 2:
+            for number in (2, 3):
+                said = cluster.nodes[number].not_ready()
+                assert said is not None
+                assert "not heard: node 1 (node1:7600)." in said
+                assert "empty no other directory" in said
         # This network knows no incarnations, by which the third one would refuse them (DATA_GONE):
         # they take what it has of the meta partition, but what they make anew gives no vote.
         starting.append(asyncio.ensure_future(cluster.start(1)))
         await asyncio.sleep(15)
-        assert leader(cluster, META_PARTITION) is not None
-        assert leader(cluster, partition) in (None, 1)
+        assert lost == ("log",) or leader(cluster, META_PARTITION) is not None
+        assert leader(cluster, partition) in ((1, 2, 3) if lost == ("state",) else (None, 1))
         survivor = cluster.nodes[1].store.manager.replica(partition)
         assert survivor is not None
         assert survivor.group.last_index >= written, "its log was not cut by an empty one"

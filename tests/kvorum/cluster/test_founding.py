@@ -1,4 +1,4 @@
-"""Founding a cluster while something else listens where a peer should."""
+"""Founding a cluster: while something else listens where a peer should, and over one that was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kv.base.config import NodeConfig
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from tests.kit.machine import free_port_base
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import client, trio
 
 
 async def speak(
@@ -74,3 +76,31 @@ async def test_a_founder_waits_for_its_peers_whatever_answers_there(
             await node.stop()
         for stranger in strangers:
             stranger.close()
+
+
+@pytest.mark.slow
+async def test_f4_who_has_data_does_not_enrol_in_a_cluster_that_was_founded_over_it() -> None:
+    """Two founders and a later node: the founders, emptied, know nothing of it and found a cluster
+    under the old id. By its map the later node would drop the only copy that is left.
+    """
+    async with trio(count=2, later=1) as made:
+        async with client(made) as db:
+            await db.create_table("default", "k")
+            await db.table("default", "k").put("a", "1")
+            await made.start(3)
+            await until(lambda: len(made.nodes[3].store.manager.descriptors()) == 2)
+            await until(lambda: 3 in made.nodes[1].store.host.group(2).voters)
+        for number in (1, 2, 3):
+            await made.stop(number)
+        for number in (1, 2):
+            made.lose_disk(number)
+        await made.start(1, 2)
+        third = await made._build(3)
+        starting = asyncio.ensure_future(third.start())
+        await until(lambda: "it was emptied" in (third.not_ready() or ""))
+        async with client(made) as db:
+            assert [row["id"] for row in await db.nodes()] == [1, 2]
+        assert not starting.done()
+        assert len(third.store.manager.descriptors()) == 2, "it keeps what only it has"
+        await third.stop()
+        await asyncio.gather(starting, return_exceptions=True)

@@ -101,6 +101,11 @@ class Trio:
         await self.nodes.pop(number).stop()
         self._disks |= {key: disk.reopen() for key, disk in self._of(number)}
 
+    def lose_disk(self, number: int) -> None:
+        """Of a node that is down: it starts with nothing."""
+        for key, _disk in self._of(number):
+            del self._disks[key]
+
     async def crash(self, number: int) -> None:
         """kill -9 and a power loss: connections break, what was not synced is gone."""
         node = self.nodes.pop(number)
