@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import KEY_BYTES_MAX, NODES_MAX
+from kv.base.shards import is_shard
 
 PARTITION_ID_MAX: Final = (1 << 63) - 1
 _BOUND_BYTES_MAX: Final = 4 + KEY_BYTES_MAX + 1  # table id, key, "the next key"
@@ -29,6 +30,8 @@ class PartitionDescriptor:
     learners: tuple[NodeId, ...] = ()
     witnesses: tuple[NodeId, ...] = ()
     """Those of the voters that keep no data."""
+    shard: str = ""
+    """The storage shard that its rows lie in, at every node with a replica."""
 
     @property
     def data_voters(self) -> tuple[NodeId, ...]:
@@ -39,15 +42,18 @@ class PartitionDescriptor:
         return self.start <= key and (not self.end or key < self.end)
 
     def to_wire(self) -> list[Any]:
-        """Without witnesses the row is that of earlier versions."""
+        """Without witnesses and shards the row is that of earlier versions."""
         row = [self.id, self.start, self.end, self.epoch, list(self.voters), list(self.learners)]
+        if self.shard:
+            return [*row, list(self.witnesses), self.shard]
         return [*row, list(self.witnesses)] if self.witnesses else row
 
     @staticmethod
     def from_wire(row: Sequence[Any]) -> PartitionDescriptor:
         return PartitionDescriptor(
             *(PartitionId(row[0]), row[1], row[2], row[3], tuple(row[4]), tuple(row[5])),
-            *(tuple(rest) for rest in row[6:7]),
+            tuple(row[6]) if len(row) > 6 else (),
+            row[7] if len(row) > 7 else "",
         )
 
 
@@ -55,9 +61,11 @@ def is_descriptor(row: object) -> bool:
     """Whether a value from a wire is `to_wire` of a descriptor: types, sizes, and what must hold
     among its fields.
     """
-    if type(row) is not list or not 6 <= len(row) <= 7:
+    if type(row) is not list or not 6 <= len(row) <= 8:
         return False
     id, start, end, epoch, *nodes = row
+    if len(row) == 8 and not is_shard(nodes.pop()):
+        return False
     if type(id) is not int or not 0 < id <= PARTITION_ID_MAX:
         return False
     if type(epoch) is not int or not 0 < epoch < 1 << 63:

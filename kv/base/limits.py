@@ -37,6 +37,8 @@ REPLICAS_MAX: Final = 9
 STORES_MAX: Final = 64  # node processes of one machine
 SQL_PROCESSES_MAX: Final = 64  # of one node
 TAGS_MAX: Final = 16
+SHARDS_MAX: Final = 16  # storage shards beside the default one (kv.base.shards) …
+SHARD_CACHE_BYTES: Final = 16 * MiB  # … and what each keeps of its files in memory
 TABLES_MAX: Final = 10_000  # per namespace
 NAMESPACES_MAX: Final = 1_000
 

@@ -11,7 +11,7 @@ last reserve is not touched, deletions and what drops tables (kv.base.disk_space
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import ROOM_CHECK_BYTES
@@ -19,10 +19,13 @@ from kv.storage.engine import Engine
 
 
 class Room:
-    """All on the loop. `refusal`: why new writes are not taken now."""
+    """All on the loop. `refusal`: why new writes are not taken now; `of_shards`: in which storage
+    shards not, as the files of a shard are written as fast as they can be, whatever others do.
+    """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.refusal: KvorumError | None = None
+        self.of_shards: dict[str, KvorumError] = {}
         self._engines = engines
         self._unseen_bytes = 0
 
@@ -41,3 +44,12 @@ class Room:
                 engine.check_room()
             except Unavailable as error:
                 self.refusal = error
+        self.of_shards = {} if self.refusal is not None else dict(self._full_shards())
+
+    def _full_shards(self) -> Iterator[tuple[str, KvorumError]]:
+        for engine in self._engines:
+            for shard in engine.shards():
+                try:
+                    engine.check_room(shard)
+                except Unavailable as error:
+                    yield shard, error

@@ -288,6 +288,7 @@ class ReplicaManager:
                 f"partition {descriptor.id} is still being removed from this node; try again soon"
             )
         self._check_overlap(descriptor)
+        self._engine.shard(descriptor.shard)  # made before anything is written, or refused
         try:
             membership(0, descriptor.voters, descriptor.learners, descriptor.witnesses)
         except BadConfig as error:
@@ -343,6 +344,8 @@ class ReplicaManager:
         stored = [descriptor for descriptor in stored if descriptor.id not in dropping]
         self._lost = {d.id: (d, lost[d.id]) for d in stored if d.id in lost}
         stored = [descriptor for descriptor in stored if descriptor.id not in lost]
+        lost_ones = [descriptor for descriptor, _ in self._lost.values()]
+        self._engine.keep_shards({d.shard for d in (*stored, *lost_ones)})
         if resume(self._engine, stored):
             await self._in_thread(self._engine.sync)
         for descriptor in stored:

@@ -1,6 +1,6 @@
 """Which rows of the state DB are a partition's.
 
-cur, lock   [start, end)
+cur, lock   [start, end); these and hist in its storage shard (kv.base.shards)
 hist, txn, guard
             the same keys, escaped; a guard by where its range begins
 gcq         rows of the whole node in order of their due time: a partition's are known by the key
@@ -50,6 +50,7 @@ def is_due_here(descriptor: PartitionDescriptor, row: bytes) -> bool:
 
 def delete_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) -> None:
     """Remove everything of the partition that is cut at keys. Its rows in gcq stay."""
+    engine = engine.shard(descriptor.shard)
     for family, start, end in slices(descriptor):
         batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
 
@@ -58,6 +59,7 @@ def empty_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) 
     """`delete_slices` for what is written anew in the same place: without a mark where nothing is,
     so that files can be taken in below.
     """
+    engine = engine.shard(descriptor.shard)
     for family, start, end in slices(descriptor):
         if not engine.is_empty(family, start, end):
             batch.delete_range(start, end or END_OF_KEYS, engine.family(family))

@@ -191,7 +191,10 @@ class Replica:
         self._hand_over_soon(_HAND_OVER_S)
 
     def no_room(self) -> KvorumError | None:
-        return self._closed or self._room.refusal
+        room = self._room
+        if refusal := self._closed or room.refusal:
+            return refusal
+        return room.of_shards.get(self.descriptor.shard) if room.of_shards else None
 
     def close_to_writes(self) -> None:
         """No new writes from now on at this node: its table is being dropped. What was evaluated

@@ -2,8 +2,9 @@
 batch each, with the applied index, so that a crash leaves the one or the other.
 
     split    the descriptor ends at the key; the new partition's records are there: descriptor,
-             applied (BORN, highest timestamp), counters, safepoint, sizes. In memory intents and
-             guards are cut in two. A node that is none of its founders removes its rows instead.
+             applied (BORN, highest timestamp), counters, safepoint, sizes; in the storage shard
+             that the old one is in at this node. In memory intents and guards are cut in two. A
+             node that is none of its founders removes its rows instead.
     freeze   record FROZEN with the entry's (index, term); thaw takes it away
     merge    the descriptor covers both; the partition above has no records any more but the marker
              ABSORBED, after which its log goes. Its rows stay. Both must be at this node, the one
@@ -78,7 +79,7 @@ def reshape(
 def _split(
     state: PartitionState, batch: Batch, shape: Split, *, index: int, term: int, node: int
 ) -> PartitionState | None:
-    new = shape.new
+    new = replace(shape.new, shard=state.descriptor.shard)
     founder = node in (*new.voters, *new.learners)
     state.fill(batch, (), shape.others)
     left, right = _halves(state.sizes, shape.key)

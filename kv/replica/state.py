@@ -72,7 +72,7 @@ class PartitionState:
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
         self.frozen: tuple[int, int] | None = None  # (index, term) since which nobody is served
-        self.engine = engine
+        self.engine = engine = engine.shard(descriptor.shard)
         kinds = (APPLIED, COLLECTED, COUNTERS, SAFEPOINT, SIZES)
         self._keys = {kind: meta_key(descriptor.id, kind) for kind in kinds}
         self._collected: Collected | None = None  # read when it is wanted

@@ -3,8 +3,9 @@ it?
 
 Files of ours in it (RocksDB ignores what it does not know):
 
-    KVORUM        text, written once before the database is made, so that a crash never leaves a
-                  database without it: "kvorum storage <format>\\n<family> <family> …\\n"
+    KVORUM        text, written before the database is made, so that a crash never leaves a
+                  database without it: "kvorum storage <format>\\n<family> <family> …\\n"; and again
+                  before families of a storage shard are
     KVORUM.pid    held with flock by the process that uses the directory; its text is "<pid>\\n"
 
 The lock is a kernel lock and not the mere file: it goes with the process, however that ends.
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from kv.base.errors import InvalidArgument
+from kv.base.shards import parted
 from kv.storage.engine import FAMILIES_SINCE
 
 FORMAT: Final = 2  # 2: chunk intents may be packed (kv/mvcc/records.py), in tables and logs
@@ -78,8 +80,9 @@ def private_directory(path: Path) -> None:
             path.chmod(0o700)
 
 
-def check_format(path: Path, families: Sequence[str]) -> None:
-    """Accept the directory of a database with these families, or claim an empty one.
+def check_format(path: Path, families: Sequence[str]) -> list[str]:
+    """Accept the directory of a database with these families, or claim an empty one; the families
+    of storage shards that it has besides (kv.base.shards).
 
     One of an older format is accepted and marked as of this one, so that older programs refuse it
     from then on; as is one that lacks families of a later release (`engine.FAMILIES_SINCE`): the
@@ -91,7 +94,7 @@ def check_format(path: Path, families: Sequence[str]) -> None:
     except FileNotFoundError:
         _refuse_foreign(path)
         write_format(path, families)
-        return
+        return []
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(
             f"{path / FORMAT_FILE} cannot be read ({error}), so the format of the data is unknown",
@@ -105,7 +108,9 @@ def check_format(path: Path, families: Sequence[str]) -> None:
             f"'{_MAGIC}{FORMAT}' and older ones: use the version of Kvorum that wrote it",
             details={"path": str(path), "found": first[:80], "supported": FORMAT},
         )
-    found = rest.split()
+    named = rest.split()
+    extra = [name for name in named if parted(name)[1]]
+    found = [name for name in named if name not in extra]
     grown = set(found) < set(families) and set(families) - set(found) <= FAMILIES_SINCE
     if not grown and sorted(found) != sorted(families):
         raise InvalidArgument(
@@ -114,7 +119,8 @@ def check_format(path: Path, families: Sequence[str]) -> None:
             details={"path": str(path), "found": found, "expected": list(families)},
         )
     if grown or older:
-        write_format(path, families)
+        write_format(path, [*families, *extra])
+    return extra
 
 
 def write_format(path: Path, families: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ is closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -164,6 +164,24 @@ class SortedRows(Protocol):
 class Engine(Protocol):
     """One database: a directory, or memory. See the module for what holds at a crash."""
 
+    def shard(self, name: str) -> Engine:
+        """The same database for a partition of this storage shard (kv.base.shards), whose families
+        are made, durably, if they are not there; "" = as it is. A first call takes some tens of
+        milliseconds. Raises TooLarge (SHARDS_MAX), Unavailable.
+        """
+        ...
+
+    def shards(self) -> Sequence[str]:
+        """Those that are there, but for the default one."""
+        ...
+
+    def keep_shards(self, wanted: Collection[str]) -> None:
+        """Remove all other shards with whatever is in them. Only while nobody has taken anything of
+        them yet (`shard`): what is written to a removed family poisons the database. Raises
+        Unavailable.
+        """
+        ...
+
     def family(self, name: str) -> Family:
         """The handle that batches take. Raises InvalidArgument for a name that was not opened."""
         ...
@@ -203,9 +221,10 @@ class Engine(Protocol):
         """
         ...
 
-    def check_room(self) -> None:
+    def check_room(self, shard: str = "") -> None:
         """Raise Unavailable if new work should not be admitted now: the disk is nearly full or too
-        slow.
+        slow. Of a shard only its own memtables are looked at, of the default one those of all
+        families that are no other's.
 
         Ask before accepting a request (2 µs), not before `write`: what was admitted has room to
         complete, and a database that met a full disk refuses every write until it is opened anew.

@@ -17,6 +17,8 @@ So the engine is asked to compact:
                 than in vain
     history     the same for old versions, by rows
 
+Each storage shard (kv.base.shards) is looked at by itself.
+
 Bounds: a piece reads PIECE_BYTES_MAX of files, as far as it can be cut: a single file with what
 lies under it always goes as one. What a piece left as it was (somebody reads there, and needs the
 files of his moment) is left alone for a while: that is the caller's `spared`.
@@ -28,7 +30,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kv.base.keys import escape_open
@@ -40,6 +42,7 @@ from kv.base.limits import (
     CARE_SPACE_RATIO,
     CARE_SPACE_SLACK_BYTES,
 )
+from kv.base.shards import UNIVERSAL, family_of, parted, policy_of
 from kv.storage.files import FileFacts, MemoryFacts
 
 Spared = tuple[str, bytes]
@@ -53,6 +56,7 @@ class Span(NamedTuple):
     end: bytes
     live_bytes: int
     old_versions: int
+    shard: str = ""
 
 
 class Piece(NamedTuple):
@@ -100,7 +104,18 @@ def next_job(
     by_family: dict[str, list[FileFacts]] = {}
     for file in sorted(files, key=lambda f: (f.first, f.number)):
         by_family.setdefault(file.family, []).append(file)
-    return _marks(by_family, spared) or _space(by_family, spans, spared)
+    job = _marks(by_family, spared) or _space(by_family, spans, spared)
+    return None if job is None else _whole(job, by_family)
+
+
+def _whole(job: Job, by_family: Mapping[str, Sequence[FileFacts]]) -> Job:
+    """Universal compaction knows no ranges: whatever is asked for, it rewrites the family, so that
+    is done once.
+    """
+    if policy_of(parted(job.family)[1]) != UNIVERSAL:
+        return job
+    size = sum(file.bytes for file in by_family[job.family])
+    return replace(job, pieces=(Piece(job.pieces[0].start, job.pieces[-1].end, size),))
 
 
 # ------------------------------------------------------------------------------------------- marks
@@ -144,12 +159,19 @@ def _space(
 ) -> Job | None:
     """The range with the most that nobody counts."""
     best: tuple[int, Job] | None = None
-    escaped = [s._replace(start=escape_open(s.start), end=escape_open(s.end)) for s in spans]
-    for family, why, within, size, counted, slack in (
-        ("cur", "space", spans, _bytes, _live, CARE_SPACE_SLACK_BYTES),
-        ("hist", "history", escaped, _rows, _old, CARE_MARKS_MIN),
-    ):
-        files = by_family.get(family, ())
+    for kind, shard in map(parted, by_family):
+        if kind not in ("cur", "hist"):
+            continue
+        family = family_of(kind, shard)
+        within = [s for s in spans if s.shard == shard]
+        if kind == "cur":
+            why, size, counted, slack = "space", _bytes, _live, CARE_SPACE_SLACK_BYTES
+        else:
+            why, size, counted, slack = "history", _rows, _old, CARE_MARKS_MIN
+            escaped = ((escape_open(s.start), escape_open(s.end)) for s in within)
+            pairs = zip(within, escaped, strict=True)
+            within = [s._replace(start=low, end=high) for s, (low, high) in pairs]
+        files = by_family[family]
         for start, end in _regions(files, within):
             inside = [f for f in _from(files, start, end) if not end or f.last < end]
             known = sum(counted(s) for s in _touched(within, start, end))
@@ -157,7 +179,7 @@ def _space(
             if excess <= 0 or (family, inside[0].first) in spared:
                 continue
             # in bytes, so that both kinds can be compared
-            weight = sum(f.bytes for f in inside) if family == "hist" else excess
+            weight = sum(f.bytes for f in inside) if kind == "hist" else excess
             if best is None or weight > best[0]:
                 last = max(f.last for f in inside)
                 pieces = _pieces(files, inside[0].first, last + b"\x00")

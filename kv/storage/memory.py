@@ -19,7 +19,7 @@ Deliberately missing: files. `checkpoint` is refused, `flush` and `compact` have
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -27,9 +27,11 @@ from sortedcontainers import SortedDict
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ports import Rng, Timers
+from kv.base.shards import SHARDED, family_of, shards_of, unwanted
 from kv.storage.engine import (
     Batch,
     Cursor,
+    Engine,
     Family,
     Getter,
     MultiGetter,
@@ -40,6 +42,7 @@ from kv.storage.engine import (
     first_rows,
 )
 from kv.storage.files import FileFacts, MemoryFacts
+from kv.storage.shard_view import ShardView, check_shards
 
 _PUT, _DELETE, _DELETE_RANGE = 0, 1, 2
 _Undo = list[tuple[str, bytes, bytes | None]]  # family, key, what was there (None = absent)
@@ -126,7 +129,7 @@ class _Ingested(list[tuple[str, bytes, bytes]]):
 
 
 class MemoryEngine:
-    """See the module. `families` are fixed for the engine's life, as on disk."""
+    """See the module. `families` are fixed for the engine's life but for shards, as on disk."""
 
     def __init__(self, families: Sequence[str]) -> None:
         self._data: dict[str, SortedDict[bytes, bytes]] = {name: SortedDict() for name in families}
@@ -139,6 +142,21 @@ class MemoryEngine:
         self._full: KvorumError | None = None
         self._write_faults: deque[KvorumError] = deque()
         self._sync_faults: deque[KvorumError] = deque()
+
+    def shard(self, name: str) -> Engine:
+        if not name:
+            return self
+        if name not in self.shards():
+            check_shards(self.shards(), name)
+            self._data.update({family_of(one, name): SortedDict() for one in SHARDED})
+        return ShardView(self, name)
+
+    def shards(self) -> Sequence[str]:
+        return shards_of(self._data)
+
+    def keep_shards(self, wanted: Collection[str]) -> None:
+        for name in unwanted(self._data, wanted):
+            del self._data[name]
 
     # -- writing
 
@@ -195,7 +213,7 @@ class MemoryEngine:
     def is_empty(self, name: str, start: bytes, end: bytes) -> bool:
         return not self.scan(name, start, end, limit=1)
 
-    def check_room(self) -> None:
+    def check_room(self, shard: str = "") -> None:
         if self._full is not None:
             raise self._full
 

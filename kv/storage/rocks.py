@@ -8,7 +8,7 @@ tests/kv/storage/test_traps.py shows each trap on the bare library and that it c
     the upper bound is a pointer into Python bytes   the bytes live in the frame that iterates
     iterators of a Snapshot read live data           no snapshots: a scan is one synchronous call,
     a cursor is a live iterator (storage.cursor), closed with the engine at the latest
-    writing to a dropped family poisons the database families are fixed when it is opened
+    writing to a dropped family poisons the database shards are added, and go only at a start
     collecting a family object flushes the family    taken once, kept until `close`
     close() leaves the lock while objects live       `close` closes them all, collects, and the
     opening says so
@@ -36,7 +36,7 @@ import gc
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -48,6 +48,7 @@ from rocksdict import (
     CompactOptions,
     DbClosedError,
     IngestExternalFileOptions,
+    Options,
     Rdict,
     ReadOptions,
     SstFileWriter,
@@ -56,13 +57,15 @@ from rocksdict import (
 )
 
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
-from kv.base.limits import DISK_FREE_BYTES_MIN
+from kv.base.limits import DISK_FREE_BYTES_MIN, SHARD_CACHE_BYTES
+from kv.base.shards import SHARDED, family_of, parted, shards_of, unwanted
 from kv.storage.cursor import IteratorCursor
 from kv.storage.damaged_log import check_logs
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import (
     Batch,
     Cursor,
+    Engine,
     Family,
     Getter,
     MultiGetter,
@@ -72,6 +75,7 @@ from kv.storage.engine import (
     first_rows,
 )
 from kv.storage.files import FileFacts, MemoryFacts, join, numbers_of
+from kv.storage.shard_view import ShardView, check_shards
 from kv.storage.sorted_rows import Incoming, SortedFile
 from kv.storage.torn_tail import cut_torn_tail
 from kv.storage.tuning import (
@@ -127,9 +131,10 @@ class RocksEngine:
         self._write_options.no_slowdown = True
         self._lock = DirectoryLock(self._path)
         try:
-            check_format(self._path, families)
+            families = [*families, *check_format(self._path, families)]
             check_logs(self._path)
-            self._cache = Cache(LOG_CACHE_BYTES if is_log(families) else STATE_CACHE_BYTES)
+            # by shard; "" = the default one, and the rest of the database
+            self._caches = {"": Cache(LOG_CACHE_BYTES if is_log(families) else STATE_CACHE_BYTES)}
             self._db = self._open(families)
         except KvorumError:
             self._lock.release()
@@ -162,12 +167,62 @@ class RocksEngine:
         return database
 
     def _attempt(self, families: Sequence[str]) -> Rdict:
-        by_family = {name: family_options(name, self._cache) for name in families}
-        options = database_options(self._cache, log=is_log(families))
+        by_family = {name: self._options(name) for name in families}
+        options = database_options(self._caches[""], log=is_log(families))
         try:
             return Rdict(str(self._path), options, column_families=by_family)
         except Exception as error:
             raise _translated(error, f"opening {self._path}") from error
+
+    def _options(self, family: str) -> Options:
+        shard = parted(family)[1]
+        if shard not in self._caches:
+            self._caches[shard] = Cache(SHARD_CACHE_BYTES)
+        return family_options(family, self._caches[shard])
+
+    # -- shards
+
+    def shard(self, name: str) -> Engine:
+        if not name:
+            return self
+        if name not in self._caches:
+            check_shards(self.shards(), name)
+        new = [one for one in (family_of(f, name) for f in SHARDED) if one not in self._families]
+        if new:
+            self._add_families(new)
+        return ShardView(self, name)
+
+    def shards(self) -> Sequence[str]:
+        return shards_of(self._families)
+
+    def keep_shards(self, wanted: Collection[str]) -> None:
+        gone = unwanted(self._families, wanted)
+        for name in gone:
+            self._handles.pop(name)
+            rows = self._families.pop(name)
+            try:
+                rows.close()
+                self._db.drop_column_family(name)
+            except Exception as error:
+                raise _translated(error, f"removing from {self._path}", name) from error
+        if gone:
+            write_format(self._path, list(self._families))
+            self._caches = {shard: self._caches[shard] for shard in ("", *self.shards())}
+
+    def _add_families(self, names: Sequence[str]) -> None:
+        """Named in the format file first: what a crash leaves out is made at the next opening."""
+        if self._closed:
+            raise _closed()
+        write_format(self._path, [*self._families, *names])
+        for name in names:
+            try:
+                made = self._db.create_column_family(name, self._options(name))
+                handle = self._db.get_column_family_handle(name)
+            except Exception as error:
+                raise _translated(error, f"adding to {self._path}", name) from error
+            # other threads may be reading the old ones
+            self._handles = {**self._handles, name: handle}
+            self._families = {**self._families, name: made}
 
     # -- writing
 
@@ -188,7 +243,7 @@ class RocksEngine:
     def sorted_rows(self, name: str) -> SortedRows:
         self._rows(name)
         path = self._incoming.next_path()
-        writer = SstFileWriter(family_options(name, self._cache))
+        writer = SstFileWriter(self._options(name))
         try:
             writer.open(str(path))
             file = SortedFile(
@@ -237,7 +292,7 @@ class RocksEngine:
             raise _translated(error, f"looking into {self._path}", name, start) from error
         return True
 
-    def check_room(self) -> None:
+    def check_room(self, shard: str = "") -> None:
         stat = os.statvfs(self._path)
         free = stat.f_bavail * stat.f_frsize
         if free < DISK_FREE_BYTES_MIN:
@@ -247,6 +302,8 @@ class RocksEngine:
                 details={"what": "disk_free_bytes", "limit": DISK_FREE_BYTES_MIN, "actual": free},
             )
         for name, rows in self._families.items():
+            if parted(name)[1] != shard:
+                continue
             waiting = rows.property_int_value("rocksdb.num-immutable-mem-table") or 0
             if waiting >= BUFFERS_WAITING_MAX:
                 raise Unavailable(
@@ -464,7 +521,7 @@ class RocksEngine:
         return {
             "memtable_bytes": total("rocksdb.size-all-mem-tables"),
             "file_bytes": total("rocksdb.live-sst-files-size"),
-            "cache_bytes": self._cache.get_usage(),
+            "cache_bytes": sum(cache.get_usage() for cache in self._caches.values()),
             "keys_estimated": total("rocksdb.estimate-num-keys"),
             "compaction_pending_bytes": total("rocksdb.estimate-pending-compaction-bytes"),
             "disk_free_bytes": stat.f_bavail * stat.f_frsize,

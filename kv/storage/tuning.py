@@ -12,12 +12,14 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     ChecksumType,
+    DBCompactionStyle,
     DBCompressionType,
     DBRecoveryMode,
     Options,
 )
 
 from kv.base.limits import COMPACTION_BYTES_MAX, KiB, MiB
+from kv.base.shards import UNIVERSAL, parted, policy_of
 from kv.storage.engine import LOG_FAMILIES
 
 # Memory: the memtables of the state database share _STATE_MEMTABLES_BYTES, those of the log have
@@ -31,6 +33,7 @@ _LOG_BUFFER_BYTES: Final = 32 * MiB
 # of one memtable; snapshots of other nodes come into `staged` as fast as the network
 _BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB, "staged": 32 * MiB}
 _BUFFER_BYTES_OTHER: Final = 16 * MiB
+_SHARD_BUFFER_BYTES: Final = 32 * MiB  # so that one shard leaves room to others in what all share
 # Full memtables of one family that wait for the disk: at the first figure `check_room` refuses new
 # work, at the second RocksDB stalls. Far apart, because a stalled write of work that was already
 # admitted could only stop the replica.
@@ -73,7 +76,12 @@ def database_options(cache: Cache, *, log: bool) -> Options:
 def family_options(name: str, cache: Cache) -> Options:
     is_log = name in LOG_FAMILIES
     options = Options(raw_mode=True)
-    size = _LOG_BUFFER_BYTES if is_log else _BUFFER_BYTES.get(name, _BUFFER_BYTES_OTHER)
+    kind, shard = parted(name)
+    size = _LOG_BUFFER_BYTES if is_log else _BUFFER_BYTES.get(kind, _BUFFER_BYTES_OTHER)
+    if shard:
+        size = min(size, _SHARD_BUFFER_BYTES)
+    if policy_of(shard) == UNIVERSAL:
+        options.set_compaction_style(DBCompactionStyle.universal())
     options.set_write_buffer_size(size)
     options.set_max_write_buffer_number(_BUFFERS_MAX)
     # Writes never wait (no_slowdown), so a "slowdown" would be a refusal: let files pile up in

@@ -139,24 +139,27 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """A namespace. `replicas` and `tags` are what its tables have that do not say otherwise."""
+    """A namespace. `replicas`, `tags` and `shard` are what its tables have that do not say
+    otherwise.
+    """
 
     name: str
     replicas: int | None = None
     tags: tuple[str, ...] = ()
     state: str = "public"  # or "disabled"
+    shard: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
         data = {"name": self.name, "replicas": self.replicas, "tags": list(self.tags)}
-        return {**data, "state": self.state}
+        return {**data, "state": self.state, "shard": self.shard}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> NamespaceInfo:
         """The map that `to_plain` made."""
         tags = tuple(data.get("tags") or ())
         state = data.get("state", "public")
-        return NamespaceInfo(data["name"], data.get("replicas"), tags, state)
+        return NamespaceInfo(data["name"], data.get("replicas"), tags, state, data.get("shard", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,7 @@ class TableInfo:
     tags: tuple[str, ...] = ()
     state: str = "public"  # or "disabled"
     partition_bytes: int | None = None  # above which a partition is split; None: the cluster's
+    shard: str = ""  # storage shard of its own; "": its namespace's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +190,7 @@ class TableSpec:
     columns: tuple[Column, ...] = ()
     primary_key: tuple[str, ...] = ()
     partition_bytes: int | None = None
+    shard: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,11 +55,13 @@ def partitions(rows: Sequence[dict[str, object]]) -> None:
         lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
         leader = row["leader"] if row.get("leader") is not None else "-"
         replicas = (listed(row, name) for name in ("replicas", "learners", "witnesses"))
+        policy = {row.get("policy", "-"): None, row.get("policy_proposed", "-"): None}
         figures = (size(row.get("size") or 0), f"{row.get('load') or 0:g}")
-        return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-", *figures)
+        files = (row.get("shard") or "-", ", better ".join(policy))
+        return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-", *figures, *files)
 
     titles = ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG")
-    table((*titles, "SIZE", "LOAD"), [cells(row) for row in rows])
+    table((*titles, "SIZE", "LOAD", "SHARD", "POLICY"), [cells(row) for row in rows])
     lines(f"partition {row['id']}: {row['hint']}" for row in rows if row.get("hint"))
 
 

@@ -24,6 +24,14 @@ PartitionBytes = Annotated[
         min=0,
     ),
 ]
+Shard = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:POLICY]",
+        help="Storage shard: files and memory apart from others'. POLICY: leveled or universal.",
+        show_default=False,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 
 
@@ -48,7 +56,9 @@ def show_namespace(name: Name, connect: Connect = None, json: Json = False) -> N
         return
     replicas = "at every node" if answer.replicas is None else str(answer.replicas)
     tags = ",".join(answer.tags) or "none"
-    output.lines([f"state     {answer.state}", f"replicas  {replicas}", f"tags      {tags}"])
+    shard = answer.shard or "the default one"
+    lines = [f"state     {answer.state}", f"replicas  {replicas}", f"tags      {tags}"]
+    output.lines([*lines, f"shard     {shard}"])
 
 
 @namespaces.command("create")
@@ -58,12 +68,13 @@ def create_namespace(
         int | None, typer.Option(help="Of its tables that do not say otherwise.", min=1)
     ] = None,
     tags: Tags = None,
+    shard: Shard = "",
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Make a namespace."""
     with opened(connect, json) as db:
-        db.create_namespace(name, replicas=replicas, tags=_names(tags) or ())
+        db.create_namespace(name, replicas=replicas, tags=_names(tags) or (), shard=shard)
     if json:
         output.emit({"name": name})
 
@@ -142,6 +153,7 @@ def list_tables(
                         "replicas": t.replicas,
                         "tags": list(t.tags),
                         "partition_bytes": t.partition_bytes,
+                        "shard": t.shard,
                     }
                     for t in found
                 ]
@@ -182,6 +194,7 @@ def create_table(
     ] = None,
     tags: Tags = None,
     partition_bytes: PartitionBytes = None,
+    shard: Shard = "",
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -199,6 +212,7 @@ def create_table(
             replicas=replicas,
             tags=_names(tags) or (),
             partition_bytes=partition_bytes or None,
+            shard=shard,
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})

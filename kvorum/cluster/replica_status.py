@@ -22,6 +22,7 @@ from kv.base.config import split_address
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.node_methods import NodesAt
+from kv.base.shards import policy_of, proposed_policy
 from kvorum.api.verbs import STANDING
 from kvorum.version import VERSION
 from procedures.master.balancing.model import LEVELS
@@ -281,7 +282,10 @@ def partition_rows(
                 "load": 0.0,
                 "entries": standing.entries,
             }
-        row |= _traffic(known.partitions.get(d.id))
+        report = known.partitions.get(d.id)
+        row |= _traffic(report) | {"shard": d.shard, "policy": policy_of(d.shard)}
+        rates = (0.0, 0.0) if report is None else (report.reads, report.writes)
+        row["policy_proposed"] = proposed_policy(d.shard, *rates)
         rows.append(row)
     return rows
 

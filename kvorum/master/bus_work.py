@@ -84,7 +84,7 @@ class Compact(_OfReplicas):
         for count, replica in enumerate(replicas):
             job.progress({"partitions": count, "of": len(replicas)})
             for family, start, end in slices(replica.descriptor):
-                await self._in_thread(partial(self._state.compact, family, start, end))
+                await self._in_thread(partial(replica.state.engine.compact, family, start, end))
             await asyncio.sleep(self._settings.value("maintenance.pause_ms") / 1000)
         return _took(len(replicas), since_s)
 

@@ -64,7 +64,7 @@ class NativeAdmin:
 
     async def namespaces(self) -> list[NamespaceInfo]:
         found = await catalog.list_namespaces(self.catalog)
-        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
+        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state, n.shard) for n in found]
 
     async def create_namespace(self, name: str, change: dict[str, object] | None = None) -> None:
         await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
@@ -76,7 +76,7 @@ class NativeAdmin:
         self._tables.invalidate(name)
         with _done(f"{what} of namespace {name}"):
             n = await catalog.lookup_namespace(self.catalog, name)
-        return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
+        return NamespaceInfo(n.name, n.replicas, n.tags, n.state, n.shard)
 
     async def drop_namespace(self, name: str) -> None:
         await self._ddl("DropNamespace", {"namespace": name})
@@ -98,6 +98,8 @@ class NativeAdmin:
             args["replicas"] = spec.replicas
         if spec.partition_bytes is not None:
             args["partition_bytes"] = spec.partition_bytes
+        if spec.shard:
+            args["shard"] = spec.shard
         await self._ddl("CreateTable", args)
         self._tables.invalidate(ns, name)
         with _done(f"the creation of {ns}.{name}"):
@@ -245,4 +247,5 @@ def _info(table: Table) -> TableInfo:
         table.tags,
         table.state,
         table.partition_bytes,
+        table.shard,
     )

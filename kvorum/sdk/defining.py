@@ -37,14 +37,16 @@ class AsyncDefining:
         *,
         replicas: int | None = None,
         tags: Sequence[str] = (),
+        shard: str = "",
         exists_ok: bool = False,
     ) -> None:
-        """Make a namespace. Its tables have `replicas`, if they do not say otherwise, and need
-        nodes with its `tags` besides their own. Raises AlreadyExists; with `exists_ok` one that is
-        there stays as it is.
+        """Make a namespace. Its tables have `replicas` and lie in the storage shard `shard`, if
+        they do not say otherwise, and need nodes with its `tags` besides their own. Raises
+        AlreadyExists; with `exists_ok` one that is there stays as it is.
         """
         try:
-            await self._backend.create_namespace(name, _placed(replicas, tags or None))
+            change = _placed(replicas, tags or None) | ({"shard": shard} if shard else {})
+            await self._backend.create_namespace(name, change)
         except AlreadyExists:
             if not exists_ok:
                 raise
@@ -84,10 +86,12 @@ class AsyncDefining:
         columns: Sequence[Column] = (),
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
+        shard: str = "",
         exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
-        above `partition_bytes` is split (left out: as the cluster's setting says). Raises
+        above `partition_bytes` is split (left out: as the cluster's setting says). `shard`: NAME
+        or NAME:universal, the storage shard whose files it has at every node. Raises
         AlreadyExists; with `exists_ok` one that is there stays as it is, whatever its columns are.
         """
         spec = TableSpec(
@@ -97,6 +101,7 @@ class AsyncDefining:
             columns=tuple(columns),
             primary_key=tuple(primary_key),
             partition_bytes=partition_bytes,
+            shard=shard,
         )
         try:
             return await self._backend.create_table(ns, name, spec)

@@ -730,14 +730,17 @@ class Database(Facade[AsyncDatabase]):
         *,
         replicas: int | None = None,
         tags: Sequence[str] = (),
+        shard: str = "",
         exists_ok: bool = False,
     ) -> None:
-        """Make a namespace. Its tables have `replicas`, if they do not say otherwise, and need
-        nodes with its `tags` besides their own. Raises AlreadyExists; with `exists_ok` one that is
-        there stays as it is.
+        """Make a namespace. Its tables have `replicas` and lie in the storage shard `shard`, if
+        they do not say otherwise, and need nodes with its `tags` besides their own. Raises
+        AlreadyExists; with `exists_ok` one that is there stays as it is.
         """
         self._call(
-            self._async.create_namespace(name, replicas=replicas, tags=tags, exists_ok=exists_ok)
+            self._async.create_namespace(
+                name, replicas=replicas, tags=tags, shard=shard, exists_ok=exists_ok
+            )
         )
 
     def modify_namespace(
@@ -775,11 +778,13 @@ class Database(Facade[AsyncDatabase]):
         columns: Sequence[Column] = (),
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
+        shard: str = "",
         exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
-        above `partition_bytes` is split (left out: as the cluster's setting says). Raises
-        AlreadyExists; with `exists_ok` one that is there stays as it is, whatever its columns are.
+        above `partition_bytes` is split (left out: as the cluster's setting says). `shard`: NAME or
+        NAME:universal, the storage shard whose files it has at every node. Raises AlreadyExists;
+        with `exists_ok` one that is there stays as it is, whatever its columns are.
         """
         return self._call(
             self._async.create_table(
@@ -791,6 +796,7 @@ class Database(Facade[AsyncDatabase]):
                 columns=columns,
                 primary_key=primary_key,
                 partition_bytes=partition_bytes,
+                shard=shard,
                 exists_ok=exists_ok,
             )
         )

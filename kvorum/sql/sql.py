@@ -336,7 +336,7 @@ def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[
     if not isinstance(one, Table):
         own = {"id": int(one.id), "oid": relation_oid(one.id), "name": one.name, "kind": one.kind}
         return [{**common, **own, "state": "public"}]
-    common |= {"replicas": one.replicas, "tags": one.tags}
+    common |= {"replicas": one.replicas, "tags": one.tags, "shard": one.shard}
     parts = [(int(one.id), one.name, "table", one.state)]
     parts += [(int(index.id), index.name, "index", index.state) for index in one.indexes]
     return [

@@ -83,7 +83,7 @@ class Care:
 
     def _spans(self) -> list[Span]:
         found = [
-            Span(d.start, d.end, r.state.live_bytes, r.state.old_versions)
+            Span(d.start, d.end, r.state.live_bytes, r.state.old_versions, d.shard)
             for r in self._replicas()
             for d in (r.descriptor,)
         ]

@@ -1,7 +1,8 @@
 """What only the master can do for a restore, as procedures of their own: `kvorum.restore` asks for
 them wherever it runs.
 
-    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], replicas, tags, bytes_max], …]}
+    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], replicas, tags, bytes_max, shard],
+                           …]}
                            the partitions of tables and indexes under the ids of the backup; those
                            that are there already stay as they are. No table gets such an id any
                            more, and one that has it is refused
@@ -34,6 +35,7 @@ from kv.base.errors import Busy, Corruption, InvalidArgument, KvorumError, Refus
 from kv.base.ids import FIRST_USER_TABLE, PartitionId, TableId
 from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.limits import TRANSFER_RANGES_MAX
+from kv.base.shards import is_shard
 from kvorum.transfer.services import LATER
 from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN
@@ -68,21 +70,32 @@ class Range:
     replicas: int = 0
     tags: tuple[str, ...] = ()
     bytes_max: int = 0
+    shard: str = ""
 
     def to_plain(self) -> list[object]:
         return [
             *(self.id, self.epoch, list(self.cuts), self.replicas, list(self.tags)),
-            self.bytes_max,
+            *(self.bytes_max, self.shard),
         ]
 
     @staticmethod
     def of(row: object) -> Range:
         """Raises InvalidArgument."""
         match row:
-            case [int(id), int(epoch), list(cuts), int(replicas), list(tags), int(most)] if (
-                id >= FIRST_USER_TABLE and all(isinstance(cut, bytes) for cut in cuts)
+            case [
+                int(id),
+                int(epoch),
+                list(cuts),
+                int(replicas),
+                list(tags),
+                int(most),
+                str(shard),
+            ] if (
+                is_shard(shard)
+                and id >= FIRST_USER_TABLE
+                and all(isinstance(cut, bytes) for cut in cuts)
             ):
-                return Range(id, epoch, tuple(cuts), replicas, tuple(tags), most)
+                return Range(id, epoch, tuple(cuts), replicas, tuple(tags), most, shard)
         raise InvalidArgument(f"{row!r:.80} is no range of a restore")
 
 
@@ -111,7 +124,7 @@ class RestoreRanges(RangeProcedure):
             first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
             ids = [PartitionId(first + i) for i in range(count)]
             places = await self.maker.places(t, ids, wanted.replicas or None, wanted.tags)
-            planned = plan(TableId(wanted.id), wanted.cuts, first, places)
+            planned = plan(TableId(wanted.id), wanted.cuts, first, places, wanted.shard)
             made = [replace(descriptor, epoch=wanted.epoch) for descriptor in planned]
             put_rows(t, made, wanted.replicas, wanted.tags, wanted.bytes_max)
             found += made

@@ -47,8 +47,9 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
+from kv.base.shards import canonical
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_name, check_partition_bytes, check_placement
+from sqlproxy.rows.naming import check_name, check_partition_bytes, check_placement, check_shard
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -150,16 +151,23 @@ async def bootstrap(t: Writer) -> None:
 
 
 async def create_namespace(
-    t: Writer, name: str, replicas: int | None = None, tags: tuple[str, ...] = (), owner: str = ""
+    t: Writer,
+    name: str,
+    replicas: int | None = None,
+    tags: tuple[str, ...] = (),
+    owner: str = "",
+    shard: str = "",
 ) -> Namespace:
     """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
     check_name("namespace", name)
     check_placement(f"namespace {name}", replicas, tags)
+    check_shard(f"namespace {name}", shard)
     if (await t.get(namespace_key(name)))[0] is not None:
         as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
-    return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags, owner=owner))
+    made = Namespace(name, t.start_ts, replicas, tags, owner=owner, shard=canonical(shard))
+    return _write_namespace(t, made)
 
 
 async def modify_namespace(

@@ -1,12 +1,13 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
-    CreateNamespace  {namespace, replicas?, tags?, owner?}    what its tables have that do not say
-                     otherwise; whose it is (a role of SQL)
+    CreateNamespace  {namespace, replicas?, tags?, shard?, owner?}    what its tables have that do
+                     not say otherwise; whose it is (a role of SQL)
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
-                      primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, owner?, what
-                      SQL declares besides: sqlproxy/ddl/declaring.py; behind_changes?: the caller
-                      has changes that are not committed and would be waited for: nobody is}
+                      primary_key?, replicas?, tags?, partition_bytes?, shard?, if_not_exists?,
+                      owner?, what SQL declares besides: sqlproxy/ddl/declaring.py;
+                      behind_changes?: the caller has changes that are not committed and would be
+                      waited for: nobody is}
                      → {table_id, namespace, name, partitions: [id, …]}; {exists} if it is there
     DropTable        {namespace, name | names, cascade?, if_exists?}    → the same, and {cascaded:
                      [what went along], missing: [name, …]}
@@ -49,6 +50,7 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.map.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
+    check_shards,
     checked_split_keys,
     delete_rows,
     plan,
@@ -92,13 +94,13 @@ from sqlproxy.values.refusals import refusal
 _CREATE_FIELDS = frozenset(
     {
         *("namespace", "name", "split_keys", "columns", "primary_key", "primary_key_name"),
-        *("replicas", "tags", "partition_bytes", "hidden_key", "if_not_exists"),
+        *("replicas", "tags", "partition_bytes", "shard", "hidden_key", "if_not_exists"),
         *("indexes", "checks", "foreign_keys", "behind_changes", "owner"),
     }
 )
 _DROPPED_AT_ONCE = 100  # tables of a namespace
 _DROP_FIELDS = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
-_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags", "owner"})
+_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags", "owner", "shard"})
 
 
 def register(registry: Registry, services: DdlServices) -> None:
@@ -119,7 +121,8 @@ class CreateNamespace:
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
         wanted = args.get("replicas"), tuple(names_in(args, "tags"))
         owner = name_in(args, "owner") if "owner" in args else ""
-        await catalog.create_namespace(await CatalogTxn.of(ctx), name, *wanted, owner=owner)
+        t, shard = await CatalogTxn.of(ctx), args.get("shard", "")
+        await catalog.create_namespace(t, name, *wanted, owner=owner, shard=shard)
         return done({"namespace": name})
 
 
@@ -213,7 +216,8 @@ class CreateTable(TableProcedure):
         self, t: CatalogTxn, namespace: Namespace, table: Table, split_keys: list[bytes]
     ) -> list[PartitionDescriptor]:
         """The partitions of the table and of each of its indexes, in the map."""
-        replicas, tags = placement(namespace, table)
+        replicas, tags, shard = placement(namespace, table)
+        await check_shards(t, shard)
         cuts = [split_keys, *([] for _ in table.indexes)]
         count = sum(len(keys) + 1 for keys in cuts)
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
@@ -222,7 +226,7 @@ class CreateTable(TableProcedure):
         found: list[PartitionDescriptor] = []
         for storage_id, keys in zip(table.storage_ids, cuts, strict=True):
             at = len(found)
-            found += plan(storage_id, keys, first + at, places[at : at + len(keys) + 1])
+            found += plan(storage_id, keys, first + at, places[at : at + len(keys) + 1], shard)
         put_rows(t, found, replicas or 0, tags, table.partition_bytes or 0)
         return found
 
@@ -389,6 +393,7 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
         replicas=args.get("replicas"),
         tags=names_in(args, "tags"),
         partition_bytes=args.get("partition_bytes"),
+        shard=args.get("shard", ""),
     )
     key_name = args.get("primary_key_name") or ""
     if key_name:

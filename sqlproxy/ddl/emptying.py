@@ -86,13 +86,13 @@ class TruncateTable(RangeProcedure):
         pairs: list[list[int]] = []
         made: list[PartitionDescriptor] = []
         for table in tables:
-            replicas, tags = placement(namespace, table)
+            replicas, tags, shard = placement(namespace, table)
             for old in table.storage_ids:
                 number = await catalog.next_table_id(t)
                 first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
                 ids = [PartitionId(first)]
                 places = await self.maker.places(t, ids, replicas, tags)
-                found = plan(number, [], first, places)
+                found = plan(number, [], first, places, shard)
                 put_rows(t, found, replicas or 0, tags, table.partition_bytes or 0)
                 made += found
                 pairs.append([old, number])

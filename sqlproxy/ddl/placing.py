@@ -83,7 +83,7 @@ async def placed_anew(
     """Write what a table wants into its rows of the map; how many there are, and the nodes that may
     have replicas. Raises Refused (NO_NODE_WITH_TAGS), Busy.
     """
-    replicas, tags = placement(namespace, table)
+    replicas, tags, _ = placement(namespace, table)
     m = MasterTxn(ctx.txn)
     nodes = await all_nodes(m)
     able = [

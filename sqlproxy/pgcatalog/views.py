@@ -108,6 +108,9 @@ VIEWS: Final = {
             ("writes", FLOAT8, "per second"),
             ("bytes", FLOAT8, "per second"),
             ("hint", TEXT, "what to do about its load"),
+            ("shard", TEXT, "storage shard of its rows; empty: the default one"),
+            ("policy", TEXT, "how that merges files: leveled or universal"),
+            ("policy_proposed", TEXT, "what fits its reads and writes of now"),
         ),
         _view(
             "nodes",
@@ -182,6 +185,7 @@ VIEWS: Final = {
             ("rows", INT8, "null: they are not counted"),
             ("replicas", INT4, "how many it is to have; null: every node's"),
             ("tags", TEXTS, "where it is to be"),
+            ("shard", TEXT, "storage shard of its own; empty: its database's"),
             ("version", INT8, "of its descriptor"),
         ),
     )

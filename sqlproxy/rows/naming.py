@@ -27,6 +27,7 @@ from kv.base.limits import (
     REPLICAS_MAX,
     TAGS_MAX,
 )
+from kv.base.shards import SHARD_RULE, is_shard
 from sqlproxy.values.types import NAME_BYTES_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -91,6 +92,12 @@ def check_partition_bytes(where: str, size: int | None) -> None:
             f"{where}: partition_bytes must be {low} to {high}, got {size!r:.40}",
             details={"limit": high, "actual": size},
         )
+
+
+def check_shard(where: str, shard: object) -> None:
+    """Raises InvalidArgument."""
+    if not is_shard(shard):
+        raise InvalidArgument(f"{where}: shard must be {SHARD_RULE}; got {shard!r:.60}")
 
 
 # -- the names that PostgreSQL makes

@@ -113,10 +113,12 @@ def corrupt(key: bytes, why: str) -> Corruption:
 def encode_namespace(n: Namespace) -> list[object]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
     comments = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
+    if n.shard and not comments:
+        comments = ["", None]
     if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or comments:
         defaults = [[role, kind, _encode_acl(acl)] for role, kind, acl in n.defaults]
         row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults, *comments]
-    return row
+    return [*row, n.shard] if n.shard else row
 
 
 def decode_namespace(key: bytes, value: bytes) -> Namespace:
@@ -126,6 +128,7 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
     owner, acl, schema, defaults = more[3:7] if len(more) > 3 else ("", None, None, ())
     comment, of_schema = more[7:9] if len(more) > 7 else ("", None)
+    shard = more[9] if len(more) > 9 else ""
     return Namespace(
         name,
         created,
@@ -138,6 +141,7 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
         tuple((role, kind, _decode_acl(rights) or ()) for role, kind, rights in defaults),
         comment,
         of_schema,
+        shard,
     )
 
 
@@ -269,12 +273,9 @@ def _encode_extra(table: Table) -> dict[str, object]:
         found["foreign_keys"] = [_encode_foreign_key(key) for key in table.foreign_keys]
     if table.referenced_by:
         found["referenced_by"] = list(table.referenced_by)
-    if table.frozen:
-        found["frozen"] = True
-    if table.owner:
-        found["owner"] = table.owner
-    if table.comment:
-        found["comment"] = table.comment
+    for name in ("frozen", "owner", "comment", "shard"):
+        if value := getattr(table, name):
+            found[name] = value
     there = {kind: table.named_parts(kind) for kind in {note[0] for note in table.notes}}
     if notes := [list(note) for note in table.notes if note[1] in there[note[0]]]:
         found["notes"] = notes  # of what was dropped they go here
@@ -353,7 +354,7 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
     predicates: dict[int, tuple[str, tuple[int, ...]]] = {}
     for name, value in extra.items():
-        if name in ("primary_key_name", "frozen", "owner", "comment"):
+        if name in ("primary_key_name", "frozen", "owner", "comment", "shard"):
             found[name] = value
         elif name == "acl":
             found[name] = _decode_acl(value)

@@ -22,16 +22,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
+from kv.base.shards import canonical
 from sqlproxy.rows.keys import unordered
 from sqlproxy.rows.naming import (
     check_name,
     check_partition_bytes,
     check_placement,
+    check_shard,
     check_sql_name,
     made_name,
 )
@@ -72,10 +74,10 @@ Acl = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
-    tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
-    `acl`: of the database that it is to SQL, `schema_acl`: of its schema public, `defaults`: of
-    what is made in it.
+    """`created` is the timestamp of the transaction that made it. `replicas`, `tags` and `shard`
+    are its tables' (`placement`). `state`: public, or disabled: then no table is made or enabled
+    in it. `acl`: of the database that it is to SQL, `schema_acl`: of its schema public, `defaults`:
+    of what is made in it.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Namespace:
     defaults: tuple[tuple[str, str, Acl], ...] = ()  # (who makes it, kind, what it is granted)
     comment: str = ""
     schema_comment: str | None = None  # None: the one that it has by itself
+    shard: str = ""  # kv.base.shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +328,7 @@ class Table:
     acl: Acl | None = None
     comment: str = ""
     notes: tuple[tuple[str, str, str], ...] = ()  # (INDEX or CONSTRAINT, its name, COMMENT ON)
+    shard: str = ""  # "": its namespace's
 
     def named_parts(self, kind: str) -> set[str]:
         """The names of its indexes, or of its constraints, which may be commented on."""
@@ -448,6 +452,7 @@ class Table:
         replicas: int | None = None,
         tags: Items[str] = (),
         partition_bytes: int | None = None,
+        shard: str = "",
     ) -> Table:
         """A checked descriptor that has no id yet (0), with column ids 1, 2, … in the order given.
 
@@ -461,6 +466,7 @@ class Table:
         _check_primary_key(where, numbered, primary_key)
         check_placement(where, replicas, tags)
         check_partition_bytes(where, partition_bytes)
+        check_shard(where, shard)
         keyed = frozenset(primary_key)
         return Table(
             id=TableId(0),
@@ -475,6 +481,7 @@ class Table:
             replicas=replicas,
             tags=tuple(tags),
             partition_bytes=partition_bytes,
+            shard=canonical(shard),
             next_column_id=len(numbered) + 1,
             primary_key_name=made_name(name, "", "pkey") if primary_key else "",
         )
@@ -565,12 +572,21 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
             )
 
 
-def placement(namespace: Namespace, table: Table) -> tuple[int | None, tuple[str, ...]]:
-    """How many replicas a table has and which tags a node must carry to have one: its own number,
-    else its namespace's; the tags of both.
+class Placement(NamedTuple):
+    """How many replicas a table has, which tags a node must carry to have one, and in which storage
+    shard they lie.
     """
+
+    replicas: int | None
+    tags: tuple[str, ...]
+    shard: str
+
+
+def placement(namespace: Namespace, table: Table) -> Placement:
+    """Its own number and shard, else its namespace's; the tags of both."""
     replicas = namespace.replicas if table.replicas is None else table.replicas
-    return replicas, tuple(dict.fromkeys((*namespace.tags, *table.tags)))
+    tags = tuple(dict.fromkeys((*namespace.tags, *table.tags)))
+    return Placement(replicas, tags, table.shard or namespace.shard)
 
 
 Relation = Table | View | Sequence

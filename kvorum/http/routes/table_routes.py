@@ -9,6 +9,7 @@ from pydantic import Field
 from kv.base import limits
 from kv.base.errors import NotFound
 from kv.base.rights import Action, Kind
+from kv.base.shards import SHARD_RULE
 from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http.routes.declaring import (
     As,
@@ -42,9 +43,14 @@ _TABLE: Final = object_of(
     tags=_TEXTS,
     state=_STATE,
     partition_bytes=_NUMBER_OR_NULL,
+    shard={"type": "string"},
 )
 _NAMESPACE: Final = object_of(
-    name={"type": "string"}, replicas=_NUMBER_OR_NULL, tags=_TEXTS, state=_STATE
+    name={"type": "string"},
+    replicas=_NUMBER_OR_NULL,
+    tags=_TEXTS,
+    state=_STATE,
+    shard={"type": "string"},
 )
 _NAME: Final = object_of(name={"type": "string"})
 _DROPPED: Final = object_of(namespace={"type": "string"}, name={"type": "string"})
@@ -66,6 +72,7 @@ class NewNamespace(Body):
     name: Text = Field(description="Name of the namespace.")
     replicas: Replicas = Field(None, description=f"{_REPLICAS}.")
     tags: Tags = Field([], description=_TABLES_TAGS)
+    shard: Text = Field("", description=f"Storage shard of its tables: {SHARD_RULE}.")
 
 
 class NamespaceChange(Body):
@@ -92,6 +99,7 @@ class NewTable(Body):
     partition_bytes: Annotated[
         int | None, As(integer(limits.PARTITION_BYTES_MAX_MIN, limits.PARTITION_BYTES_MAX_MAX))
     ] = Field(None, description=f"{_PARTITION_BYTES}; the cluster's setting if left out.")
+    shard: Text = Field("", description=f"Storage shard, else its namespace's: {SHARD_RULE}.")
     columns: Columns = Field([], description="Columns of a SQL table.")
     primary_key: Annotated[list[Text], Field(max_length=limits.COLUMNS_MAX)] = Field(
         [], description="Columns of the primary key."
@@ -210,6 +218,7 @@ async def create_table(node: Node, ns: str, body: NewTable) -> Plain:
         columns=tuple(Column(c.name, c.type, c.nullable is not False) for c in body.columns),
         primary_key=tuple(body.primary_key),
         partition_bytes=body.partition_bytes,
+        shard=body.shard,
     )
     return _shown(await node.create_table(ns, body.name, spec))
 
@@ -268,4 +277,5 @@ def _shown(table: TableInfo) -> Plain:
         "tags": list(table.tags),
         "state": table.state,
         "partition_bytes": table.partition_bytes,
+        "shard": table.shard,
     }

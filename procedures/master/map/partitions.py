@@ -1,8 +1,8 @@
 """The partition map, and making the partitions of a table.
 
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
-                 witnesses, replicas, [change], [tags], wanted leader, most bytes] (descriptor: the
-                 six fields of PartitionDescriptor.to_wire;
+                 witnesses, replicas, [change], [tags], wanted leader, most bytes, storage shard]
+                 (descriptor: the six fields of PartitionDescriptor.to_wire;
                  first voters absent in older rows, then `voters`; what follows them absent where
                  there are no witnesses, replicas are everywhere and nothing changes)
                  change: ["split", id, key], while that partition is being split off at that key;
@@ -45,6 +45,7 @@ from kv.base.errors import Busy, Corruption, InvalidArgument, TooLarge
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.keys import escape, escape_open, table_prefix, table_range, u64
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
+from kv.base.shards import is_shard
 
 FORMAT: Final = 1
 COUNTER_PARTITION: Final = "partition"
@@ -222,16 +223,17 @@ def plan(
     split_keys: Sequence[bytes],
     first_id: int,
     places: Sequence[Place],
+    shard: str = "",
 ) -> list[PartitionDescriptor]:
     """The partitions of a new table, in key order, with ids from `first_id` on, each at its place
-    (one more than there are split keys).
+    (one more than there are split keys), and in this storage shard.
     """
     start, end = table_range(table)
     prefix = table_prefix(table)
     borders = [start, *(prefix + key for key in split_keys), end]
     return [
         PartitionDescriptor(
-            PartitionId(first_id + i), low, high, 1, place.voters, (), place.witnesses
+            PartitionId(first_id + i), low, high, 1, place.voters, (), place.witnesses, shard
         )
         for i, ((low, high), place) in enumerate(zip(pairwise(borders), places, strict=True))
     ]
@@ -250,12 +252,24 @@ def put_rows(
         put_row(t, wanted)
 
 
+async def check_shards(t: Reader, shard: str) -> None:
+    """Raises TooLarge: it would be one storage shard more than nodes have."""
+    if shard:
+        there = {placed.descriptor.shard for placed in await placed_partitions(t)} - {""}
+        if shard not in there and len(there) >= limits.SHARDS_MAX:
+            raise TooLarge(
+                f"storage shard {shard!r} would be one too many, the limit is "
+                f"{limits.SHARDS_MAX}; take one of {', '.join(sorted(there))}",
+                details={"what": "storage shards", "limit": limits.SHARDS_MAX},
+            )
+
+
 def put_row(t: Txn, placed: Placed) -> None:
     """Write the row of a partition."""
     key = map_key(placed.descriptor.start)
     d = placed.descriptor
-    row = [FORMAT, *replace(d, witnesses=()).to_wire(), list(placed.first)]
-    more = bool(placed.tags or placed.leads or placed.bytes_max)
+    row = [FORMAT, *replace(d, witnesses=(), shard="").to_wire(), list(placed.first)]
+    more = bool(placed.tags or placed.leads or placed.bytes_max or d.shard)
     if d.witnesses or placed.first_witnesses or placed.replicas or placed.change or more:
         row += [list(d.witnesses), list(placed.first_witnesses)]
     if placed.replicas or placed.change or more:
@@ -264,8 +278,10 @@ def put_row(t: Txn, placed: Placed) -> None:
         row.append(list(placed.change))
     if more:
         row += [list(placed.tags), placed.leads]
-    if placed.bytes_max:
+    if placed.bytes_max or d.shard:
         row.append(placed.bytes_max)
+    if d.shard:
+        row.append(d.shard)
     t.put(key, seal(key, _encode(row)))
 
 
@@ -368,6 +384,10 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         bytes_max = row[13] if len(row) > 13 else 0
         if type(bytes_max) is not int or bytes_max < 0:
             raise ValueError(f"it may have {bytes_max!r:.20} bytes")
+        shard = row[14] if len(row) > 14 else ""
+        if not is_shard(shard):
+            raise ValueError(f"its storage shard is {shard!r:.60}")
+        descriptor = replace(descriptor, shard=shard)
         placed = Placed(descriptor, first, first_witnesses, replicas, change)
         return placed._replace(tags=tuple(tags), leads=NodeId(leads), bytes_max=bytes_max)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:

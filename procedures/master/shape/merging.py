@@ -200,6 +200,8 @@ def _check(left: Placed, right: Placed) -> None:
     elif set(left.nodes) != set(right.nodes) or set(a.witnesses) != set(b.witnesses):
         why = f"their replicas are at nodes {sorted(left.nodes)} and {sorted(right.nodes)}: move "
         why += "them to the same nodes first"
+    elif a.shard != b.shard:
+        why = f"their rows lie in the storage shards {a.shard!r} and {b.shard!r}"
     elif left.replicas != right.replicas:
         why = f"they want {left.replicas} and {right.replicas} replicas"
     if why:

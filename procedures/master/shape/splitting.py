@@ -175,6 +175,7 @@ class SplitPartition:
         t, placed = MasterTxn(ctx.txn), await row_of(ctx, left.id)
         short = replace(placed.descriptor, end=right.start, epoch=left.epoch)
         put_row(t, placed._replace(descriptor=short, change=()))
+        right = replace(right, shard=short.shard)
         put_row(t, placed._replace(descriptor=right, first=(), first_witnesses=(), change=()))
 
     @undo

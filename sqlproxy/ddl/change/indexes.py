@@ -109,10 +109,10 @@ class CreateIndex(Change):
             return done({"namespace": namespace.name, "name": index.name, "exists": True})
         index = await self._numbered(t, table, index, names)
         first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
-        replicas, tags = placement(namespace, table)
+        replicas, tags, shard = placement(namespace, table)
         ids = [PartitionId(first)]
         places = await self.services.partitions.places(t, ids, replicas, tags)
-        made = plan(index.id, [], first, places)
+        made = plan(index.id, [], first, places, shard)
         put_rows(t, made, replicas or 0, tags, table.partition_bytes or 0)
         row = [records.FORMAT, relations.INDEX, table.id, index.id]
         await catalog.hold_namespace(t, table.namespace)

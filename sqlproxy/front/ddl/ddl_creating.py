@@ -246,7 +246,7 @@ class Definitions:
                     f"CREATE DATABASE as a copy of {value}",
                     hint="Leave TEMPLATE out and make the tables anew.",
                 )
-            if key in ("owner", "replicas", "tags", "connection_limit"):
+            if key in ("owner", "replicas", "tags", "shard", "connection_limit"):
                 continue
             if key in ("lc_collate", "lc_ctype", "locale") and (
                 value is None or str(value).lower().replace("-", "") in _LOCALES

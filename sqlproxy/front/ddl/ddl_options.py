@@ -18,7 +18,7 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes")
+TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes", "shard")
 
 
 def index_part(body: Node, known: set[str]) -> d.KeyPart:
@@ -100,7 +100,9 @@ def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def table_options(nodes: Sequence[Node]) -> dict[str, object]:
-    """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …). Raises 22023 for others."""
+    """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …, shard = 'logs'). Raises 22023 for
+    others.
+    """
     found: dict[str, object] = {}
     for node in nodes:
         body = node["DefElem"]
@@ -119,6 +121,8 @@ def table_options(nodes: Sequence[Node]) -> dict[str, object]:
             )
         if name == "tags":
             value = tuple(t.strip() for t in str(value).split(",") if t.strip())
+        elif name == "shard":
+            value = str(value)
         elif not isinstance(value, int):
             raise SqlError(INVALID_PARAMETER, f'invalid value for integer option "{name}": {value}')
         found[name] = value

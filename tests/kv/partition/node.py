@@ -110,6 +110,7 @@ class Node:
         keep: int = 1000,
         keep_bytes: int = LOG_KEEP_BYTES,
         timestamps: Timestamps | None = None,
+        shard: str = "",
     ) -> None:
         self.timers = VirtualTimers()
         self.clock = VirtualClock(self.timers)
@@ -146,7 +147,9 @@ class Node:
         """`splits` None: only what is stored."""
         bounds = (b"",) if splits is None else (b"", *splits, b"")
         self.wanted = [
-            PartitionDescriptor(PartitionId(i + 1), bounds[i], bounds[i + 1], 1, (NodeId(1),))
+            PartitionDescriptor(
+                *(PartitionId(i + 1), bounds[i], bounds[i + 1], 1, (NodeId(1),)), shard=shard
+            )
             for i in range(len(bounds) - 1)
         ]
         self.conn = Conn()

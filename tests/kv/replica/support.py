@@ -124,6 +124,7 @@ def dump(engine: Engine) -> dict[str, list[tuple[bytes, bytes]]]:
 def rows_of(engine: Engine, descriptor: PartitionDescriptor) -> dict[str, Any]:
     """What a partition has in the state DB, found without the code under test."""
     start, end = descriptor.start, descriptor.end
+    engine = engine.shard(descriptor.shard)
     low, high = escape_open(start), escape_open(end)
     prefix = b"r" + descriptor.id.to_bytes(8, "big")
     found: dict[str, Any] = {

@@ -76,6 +76,7 @@ class _Replica:
     def __init__(self, start: bytes, end: bytes, live: int, old: int = 0) -> None:
         self.descriptor = self.state = self
         self.start, self.end, self.live_bytes, self.old_versions = start, end, live, old
+        self.shard = ""
 
 
 def care(engine: RocksEngine, *replicas: _Replica) -> Care:
