@@ -35,6 +35,7 @@ from kvorum.node.node import Node, build
 from procedures.engine.runner import Runner
 
 FAILED = 1
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _STOP_S_MAX: Final = 25.0
 _HAND_OVER_S_MAX: Final = 3.0
 _TOO_LONG: Final = (
@@ -54,6 +55,8 @@ def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     """Run a node until a signal. Raises KvorumError if it cannot start."""
     logs.configure(config.log_level)
     _bury()
+    if _stopped_before():
+        return
     uvloop.run(_run(config, on_ready, _children()))
 
 
@@ -75,7 +78,7 @@ async def _run(
     if config.procedure_modules:
         ports = replace(ports, steps=_steps(ports, config))
     node = await build(config, ports)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         loop.add_signal_handler(number, stopped_by, number)
     if SUPERVISED in os.environ:
         _at_end_of_stdin(loop, lambda: None if stop.is_set() else stopped_by(signal.SIGTERM))
@@ -99,6 +102,8 @@ def _failed(
     why = _with_cause(fatal.result())
     if not node.store.mendable or stop.is_set():
         _end_now(f"fatal: {why}")
+    for number in _ENDING:  # at once: there is nothing to stop in order
+        signal.signal(number, lambda *_: _end_now(f"fatal: {why}"))
     giving = asyncio.get_running_loop().create_task(_hand_over(node.store))
     giving.add_done_callback(partial(_handed_over, why, stop, strangers))
 
@@ -132,10 +137,22 @@ def _become_anew(why: str, strangers: frozenset[int]) -> None:
     for child in _children() - strangers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
+    # What comes from here on is to end the next one: it stays pending, or the system ends this one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except OSError as error:
         _end_now(f"fatal: {why}; it cannot start anew: {error}")
+
+
+def _stopped_before() -> bool:
+    """Whether a signal came while this process became another one (`_become_anew`)."""
+    if signal.sigpending().intersection(_ENDING):
+        return True
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    return False
 
 
 def _children() -> frozenset[int]:

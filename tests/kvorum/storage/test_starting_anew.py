@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -34,7 +35,7 @@ class Exec:
 
 
 @pytest.fixture
-def exec_(monkeypatch: pytest.MonkeyPatch) -> Exec:
+def exec_(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exec]:
     made = Exec()
 
     def end(reason: str) -> NoReturn:
@@ -42,7 +43,12 @@ def exec_(monkeypatch: pytest.MonkeyPatch) -> Exec:
 
     monkeypatch.setattr(os, "execv", made)
     monkeypatch.setattr(process, "_end_now", end)
-    return made
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handlers = {number: signal.getsignal(number) for number in process._ENDING}
+    yield made
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class Store:
@@ -106,6 +112,57 @@ async def test_who_cannot_begin_anew_ends(exec_: Exec) -> None:
     """The interpreter was replaced by an upgrade: a node whose store has failed ran on for ever."""
     exec_.refuses = FileNotFoundError(2, "No such file or directory")
     assert "it cannot start anew" in await handed_over(Store())
+
+
+_LAST_MOMENT = """
+import os, signal, sys, threading, types
+for heavy in ("kvorum.node.node", "kvorum.local.ports"):
+    sys.modules[heavy] = types.SimpleNamespace(Node=0, build=0, Ports=0, system_ports=0)
+from kvorum.programs import process
+if "ANEW" in os.environ:
+    stopped = process._stopped_before()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    os._exit(10 if stopped else 20 if blocked else 30)
+os.environ["ANEW"] = "1"
+number, moment, threads = map(int, sys.argv[1:])
+for _ in range(threads):
+    threading.Thread(target=signal.pause, daemon=True).start()
+def come(then, now):
+    def called(*args):
+        if now:
+            os.kill(os.getpid(), number)
+        return then(*args)
+    return called
+os.execv = come(os.execv, moment == 1)
+process._children = come(process._children, moment == 2)
+class Node:
+    class store:
+        mendable = True
+        async def needed(): return None
+        async def hand_over(): os.kill(os.getpid(), number) if moment == 3 else None
+async def main():
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for one in process._ENDING:
+        loop.add_signal_handler(one, lambda: None)
+    fatal = loop.create_future()
+    fatal.add_done_callback(functools.partial(process._failed, Node, stop, frozenset()))
+    fatal.set_result(RuntimeError("damage"))
+    await stop.wait()
+import asyncio, functools, uvloop
+uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+@pytest.mark.parametrize(("number", "threads"), [(signal.SIGTERM, 0), (signal.SIGINT, 3)])
+def test_a_signal_at_the_last_moment_is_not_lost(number: int, threads: int, moment: int) -> None:
+    """Python notes a signal and tells the loop later: the new beginning forgot it, and whoever
+    stopped the node waited until it was time for SIGKILL.
+    """
+    command = [sys.executable, "-c", _LAST_MOMENT, str(int(number)), str(moment), str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # the next one found it, or this one ended by it
+    assert done.returncode in (10, process.FAILED, -number), done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of children")
