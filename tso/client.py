@@ -27,6 +27,7 @@ from kv.base.limits import (
     TSO_COUNT_MAX,
 )
 from kv.base.ports import Rng, Timers
+from kv.client.calls import CUT_OFF
 from kv.client.client import KvClient
 from kv.client.links import CLOSED
 from tso.detour import detour
@@ -206,7 +207,7 @@ class Patience:
             except (Unavailable, NotLeader) as error:
                 pause = min(RETRY_WAIT_MS_FIRST << min(attempt, 16), RETRY_WAIT_MS_MAX) / 1000
                 pause *= 0.5 + self._random() / 2
-                if error.code == CLOSED or self._monotonic() + pause >= deadline:
+                if error.code in (CLOSED, CUT_OFF) or self._monotonic() + pause >= deadline:
                     raise
                 attempt += 1
             await asyncio.sleep(pause)

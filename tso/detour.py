@@ -84,9 +84,15 @@ class Detour:
     """See the module. Counts `relayed`: requests that somebody else made."""
 
     def __init__(
-        self, direct: Fetch, relayed: Ask, known: Callable[[], Sequence[Address]], timers: Timers
+        self,
+        direct: Fetch,
+        relayed: Ask,
+        known: Callable[[], Sequence[Address]],
+        timers: Timers,
+        refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """`known`: who may be asked to ask."""
+        """`known`: who may be asked to ask. `refuse` raises when nobody can be asked now."""
+        self._refuse = refuse
         self.relayed = 0
         self._direct, self._ask, self._known = direct, relayed, known
         self._monotonic = timers.monotonic
@@ -103,6 +109,7 @@ class Detour:
         """
         deadline = self._monotonic() + budget_ms / 1000
         while (left := deadline - self._monotonic()) > 0:
+            self._refuse()
             if self._route.direct:
                 try:
                     async with asyncio.timeout(min(left, TSO_DIRECT_MS / 1000)):
@@ -191,4 +198,4 @@ def detour(kv: KvClient, timers: Timers, known: Callable[[], Sequence[Address]])
         first: int = (await kv.call_at(relay, TSO_RELAYED, count, budget_ms=budget_ms))[0]
         return first
 
-    return Detour(direct, relayed, known, timers)
+    return Detour(direct, relayed, known, timers, kv.refuse_cut_off)

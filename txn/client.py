@@ -26,6 +26,7 @@ from kv.base.methods import GET, PUT, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
+from kv.client.calls import CUT_OFF
 from kv.client.links import Receiver
 from txn.autocommit import BatchWriter
 from txn.buffered.spill_file import OpenFile
@@ -337,6 +338,8 @@ class TxnClient:
             except KvorumError as error:
                 attempt += 1
                 if error.disposition not in _RERUN or attempt >= attempts or deadline.passed:
+                    raise
+                if error.code == CUT_OFF:
                     raise
             await self._backoff.wait(attempt - 1, deadline)
 

@@ -39,6 +39,9 @@ UNREACHABLE: Final = "UNREACHABLE"
 PASSING: Final = frozenset({STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE", "DEPOSED"})
 # … and those that say that this node is of no use
 GONE: Final = frozenset({STOPPING, UNREACHABLE})
+CUT_OFF: Final = (
+    "CUT_OFF"  # `KvClient`: whose client this is hears nobody; asking again is of no use
+)
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _ELSEWHERE: Final = GONE | {NO_PARTITION}
 _NOTHING_DONE: Final = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)

@@ -7,6 +7,7 @@
     BUSY                                     again after a pause, at least what the node asked for
     UNAVAILABLE of a stopping node           the next address, after a pause
     UNAVAILABLE, no timestamps now           again after a pause
+    CUT_OFF: this node hears too few others  the caller's: what they decide is not known here
     no connection                            the next address, after a pause
     connection lost, request not sent        again
     connection lost, request sent            repeatable methods again; others: UNKNOWN_OUTCOME
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kv.base.credentials import Credential, from_environment
@@ -53,7 +54,7 @@ from kv.base.members import address_in, others_in
 from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
 from kv.base.tls import TLS_MISMATCH, TLS_REQUIRED, Tls, misfit, why
-from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
+from kv.client.calls import CUT_OFF, GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
 from kv.client.links import Link, LinkExpired, LinkLost, Receiver, Submitter
@@ -81,8 +82,10 @@ class KvClient:
         rng: Rng,
         *,
         budget_ms: int = DEADLINE_MS_DEFAULT,
+        cut_off: Callable[[], str] = lambda: "",
     ) -> None:
-        """`budget_ms`: of a call that says none."""
+        """`budget_ms`: of a call that says none. `cut_off`: why another attempt is of no use."""
+        self._cut_off = cut_off
         self._budget_ms = budget_ms
         self.lookups = 0
         self.refreshes = 0
@@ -323,11 +326,17 @@ class KvClient:
     async def _pause(self, call: Call) -> None:
         """Wait before the next attempt. Raises when the deadline comes first."""
         self.retries += 1
+        self.refuse_cut_off()
         pause = call.pause_s(self._rng.random())
         if self._monotonic() + pause >= call.deadline:
             raise call.out_of_time()
         if pause:
             await asyncio.sleep(pause)
+
+    def refuse_cut_off(self) -> None:
+        """Raises Unavailable (CUT_OFF): whoever waits need not wait any more."""
+        if why := self._cut_off():
+            raise Unavailable(f"{why}; nothing was done: ask another node", code=CUT_OFF)
 
     async def _link(self, call: Call, address: Address) -> Link:
         """The link to an address, connecting within the deadline. A node that takes the connection
@@ -408,6 +417,8 @@ class KvClient:
             left = call.deadline - self._monotonic()
             if left <= 0:
                 raise call.out_of_time()
+            if location is not None:
+                self.refuse_cut_off()
             what = None if location is None else location.descriptor.id
             if (others := self._looking.get(what)) is None:
                 done = self._looking[what] = asyncio.Event()

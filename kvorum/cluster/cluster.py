@@ -17,6 +17,7 @@ from typing import Any, Final
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, NotLeader, Refused
+from kv.base.ids import META_PARTITION
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.members import leader_details, others_details
 from kv.client.client import KvClient
@@ -51,6 +52,10 @@ CONSENSUS: Final = RaftConfig(
 SILENCE_MS: Final = CONSENSUS.election_min_ms // 2
 """A peer from which nothing came for so long is down, as far as sleeping groups are concerned."""
 
+_CUT_OFF_S: Final = CONSENSUS.election_max_ms / 1000
+_LOOK_S: Final = 0.02  # a thousand callers look once
+_FORGET_S: Final = 3 * _CUT_OFF_S
+
 
 class Cluster:
     """See the module. `connect` once the dispatcher is there, then `start`, in the end `close`.
@@ -73,10 +78,14 @@ class Cluster:
             ports.timers, identity.cluster, identity.node, credential
         )
         shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
-        self.kv = KvClient(shared, ports.timers, ports.rng)
-        self.oracle = KvClient(apart, ports.timers, ports.rng)
+        timers, rng = ports.timers, ports.rng
+        self.kv = KvClient(shared, timers, rng, cut_off=self.cut_off)
+        self.oracle = KvClient(apart, timers, rng, cut_off=self.cut_off)
         self.calls = NodeCalls(self.kv, self.peers, identity.node)
         self._channels = (shared, apart)
+        self._voters: Callable[[], Sequence[int]] = lambda: ()  # of the meta partition
+        self._alone_since: float | None = None
+        self._looked_at = 0.0
         self._cut: dict[int, str] = {}  # which ways of the links to which nodes
         self._gone: set[int] = set()  # nodes that were decommissioned
         self.on_stranger: Callable[[], object] = lambda: None  # the members table's reader
@@ -111,6 +120,7 @@ class Cluster:
 
     def connect(self, host: RaftHost, dispatcher: Submitter) -> None:
         """Carry messages to the groups, and requests for this node to its dispatcher."""
+        self._voters = partial(_voters, host)
         if self.transport is not None:
             self.transport.on_message = host.receive
             self.transport.on_up = partial(self._met, host)
@@ -176,6 +186,30 @@ class Cluster:
             return False
         found = self.transport.figures().get(node)
         return found is not None and found.connected and not found.silent
+
+    def cut_off(self) -> str:
+        """Why this node's clients need not wait any more: it has heard too few of the others for
+        longer than they need to elect new leaders. Empty: it hears enough. To be asked while
+        somebody waits: a look counts with those before if they were not long ago.
+        """
+        voters, me = self._voters(), self.identity.node
+        if self.transport is None or set(voters) <= {me}:
+            return ""
+        now = self._ports.timers.monotonic()
+        if now - self._looked_at < _LOOK_S and self._alone_since is None:
+            return ""
+        figures = self.transport.figures()
+        heard = {n for n, found in figures.items() if found.connected and not found.silent} | {me}
+        silent = [node for node in voters if node not in heard]
+        if 2 * len(silent) < len(voters):
+            self._alone_since = None
+        elif self._alone_since is None or now - self._looked_at > _FORGET_S:
+            self._alone_since = now
+        self._looked_at = now
+        if self._alone_since is None or now - self._alone_since < _CUT_OFF_S:
+            return ""
+        names = ", ".join(map(str, silent))
+        return f"node {me} is cut off: of the {len(voters)} that decide it does not hear {names}"
 
     def unheard(self, node: int) -> str:
         """Where a founder should be, and why there is no connection."""
@@ -243,6 +277,11 @@ class Cluster:
         addresses = frozenset(a for n in cuts if (a := self.peers.address_of(n)) is not None)
         for channels in self._channels:
             channels.cut(addresses)
+
+
+def _voters(host: RaftHost) -> Sequence[int]:
+    meta = host.group(META_PARTITION)
+    return () if meta is None else meta.voters
 
 
 def _cut_of(cut: Any) -> tuple[int, str]:

@@ -486,8 +486,10 @@ class Store:
     async def watch_room(self) -> None:
         """Refuse new writes at the door while a database has no room for them, until cancelled.
         (Partitions look at it by themselves after so many bytes: kv.replica.disk_room.)
+        And look whether this node is cut off, so that its first caller need not watch.
         """
         while True:
+            self.cluster.cut_off()
             self.room.look()
             refusal = self.room.refusal
             if (refusal is None) != (self.dispatcher.no_room is None):

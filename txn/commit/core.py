@@ -82,7 +82,7 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import MAX, physical_ms
-from kv.client.calls import NO_PARTITION
+from kv.client.calls import CUT_OFF, NO_PARTITION
 from kv.mvcc.records import Parts
 from kv.mvcc.refusals import read_expired
 from txn.commit.effects import (
@@ -517,7 +517,7 @@ class CommitCore:
 
     def _may_pass(self, error: KvorumError) -> bool:
         """Whether the same message may be sent again. KeyLocked has been waited for already."""
-        if self.streamed or isinstance(error, KeyLocked):
+        if self.streamed or isinstance(error, KeyLocked) or error.code == CUT_OFF:
             return False
         return isinstance(error, TryLater | Reroute | UnknownOutcome)
 

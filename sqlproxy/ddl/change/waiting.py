@@ -17,6 +17,7 @@ from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ids import ProcedureId
 from kv.base.limits import DEADLINE_MS_MAX, RETRY_WAIT_MS_MAX, SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST
 from kv.base.ports import Timers
+from kv.client.calls import CUT_OFF
 from procedures.engine.client import ENDED, ProcedureInfo, error_of
 from sqlproxy.ddl.change.jobs import progress_line
 
@@ -66,9 +67,8 @@ async def _ended(
         try:
             info = await procedures.get(started, wait_ms=wait_ms)
         except KvorumError as error:
-            if error.disposition == "no" or (
-                (timers.monotonic() - heard) * 1000 >= DEADLINE_MS_MAX
-            ):
+            late = (timers.monotonic() - heard) * 1000 >= DEADLINE_MS_MAX
+            if late or error.disposition == "no" or error.code == CUT_OFF:
                 raise UnknownOutcome(
                     f"{procedure} was begun as procedure {started}, which goes on or has ended; "
                     f"SHOW JOBS tells. It could not be asked: {error.message}",

@@ -40,6 +40,7 @@ from tests.kit.simloop import SimClock, SimLoop, SimRng
 LATENCY_S = 0.001
 SYNC_S = 0.002
 RESEND_S = 0.2
+SILENCE_S = 1.5  # until a link that owes replies is doubted; kv/client/connection.py
 PORT = 7600
 
 
@@ -248,11 +249,17 @@ class SimLink(Link):
         super().__init__(timers)
         self.node = node
         self._network, self._server = network, server
+        self._patience_s = SILENCE_S
         server.links.append(self)
 
     def _transmit(self, rows: list[list[Any]]) -> None:
         packed = msgpack.packb(rows)
         self._network.reliably(self.node, self._server.node, self._server.take, self, packed)
+
+    def _idle(self, now: float) -> None:
+        ways = {(self.node, self._server.node), (self._server.node, self.node)}
+        if ways & self._network.cut and now - self._heard_at >= 0.9 * SILENCE_S:
+            self.lose("the server owes replies and is silent")
 
     def answer(self, packed: bytes) -> None:
         if not self.closed:
