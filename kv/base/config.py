@@ -96,9 +96,11 @@ class NodeConfig:
     node_id: Annotated[
         int,
         Setting(
-            "N", of.integer(1, 65_535), "The node's number: its place in the first --join list."
+            "N",
+            of.integer(0, 65_535),
+            "The node's number; 0 = its place in the first --join list, or what it is given.",
         ),
-    ] = 1
+    ] = 0
     join: Annotated[
         tuple[str, ...],
         Setting(
@@ -463,7 +465,7 @@ class NodeConfig:
                 details={"setting": "cluster_secret"},
             )
         place = self.place
-        if place is not None and place != self.node_id:
+        if place is not None and self.node_id not in (0, place):
             raise InvalidArgument(
                 f"node_id = {self.node_id}, but {self.address} is at place {place} of join: start "
                 f"it with --node-id {place}, and give every node the same list",

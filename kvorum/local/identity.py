@@ -62,7 +62,7 @@ def founding(config: NodeConfig, rng: Rng) -> Identity | None:
     """The identity of a first start; None if the members must give it."""
     incarnation = rng.token(_INCARNATION_BYTES)
     if not config.join or (config.place is not None and len(config.join) == 1):
-        node = NodeId(config.node_id)
+        node = NodeId(config.node_id or 1)
         return Identity(rng.token(_ID_BYTES).hex(), node, incarnation, (node,))
     if config.place is None:
         return None
@@ -163,7 +163,7 @@ def check_newcomer(config: NodeConfig) -> None:
     """A later node is given its number. Raises InvalidArgument if it was given one: then its
     address or its list is not what whoever started it believes.
     """
-    if config.node_id != 1:
+    if config.node_id > 1:
         raise InvalidArgument(
             f"node_id = {config.node_id}, but {config.address} is not in join "
             f"({', '.join(config.join)}): a founder's own address is at its place in the list "

@@ -36,10 +36,10 @@ from procedures.engine.runner import Runner
 
 FAILED = 1
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
-_STOP_S_MAX: Final = 25.0
+STOP_S_MAX: Final = 25.0
 _HAND_OVER_S_MAX: Final = 3.0
 _TOO_LONG: Final = (
-    f"it did not stop in order within {_STOP_S_MAX:.0f} s: ended as by kill -9; what was "
+    f"it did not stop in order within {STOP_S_MAX:.0f} s: ended as by kill -9; what was "
     "acknowledged is durable"
 )
 
@@ -71,7 +71,7 @@ async def _run(
         if stop.is_set():
             _end_now(f"ended by a second signal {number}")
         stop.set()
-        loop.call_later(_STOP_S_MAX, _end_now, _TOO_LONG)
+        loop.call_later(STOP_S_MAX, _end_now, _TOO_LONG)
 
     seats = descriptors.seats(descriptors.raise_limit())
     ports = replace(system_ports(loop, _engine(config)), seats=seats)

@@ -63,7 +63,7 @@ def configs(config: NodeConfig) -> list[NodeConfig]:
     later: list[NodeConfig] = []
     for i in range(1, config.stores):
         data, port = config.data / f"store-{i}", config.port + PORTS_PER_NODE * i
-        one = replace(config, stores=1, data=data, port=port, node_id=1, join=(), witnesses=())
+        one = replace(config, stores=1, data=data, port=port, node_id=0, join=(), witnesses=())
         one = replace(one, audit_log=_audit(config, i))
         if place_in(join, one.address) is not None:
             raise InvalidArgument(

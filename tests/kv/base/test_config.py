@@ -69,7 +69,7 @@ def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
         ("port", "http", "an integer"),
         ("port", True, "an integer"),
         ("port", 7600.0, "an integer"),
-        ("node_id", -1, "from 1 to 65535"),
+        ("node_id", -1, "from 0 to 65535"),
         ("stores", 65, "from 1 to 64"),
         ("http", "maybe", "true or false"),
         ("http", 1, "true or false"),
@@ -171,7 +171,7 @@ def test_relations_between_settings_are_checked() -> None:
             {"listen": "0.0.0.0", "join": "a:7600", "advertise": "a", "insecure": True},
             "KVORUM_CLUSTER_SECRET",
         ),
-        ({"join": "127.0.0.1:7610,127.0.0.1:7600"}, "--node-id 2"),
+        ({"join": "127.0.0.1:7610,127.0.0.1:7600", "node_id": 1}, "--node-id 2"),
         ({"join": ",".join(f"h{i}:7600" for i in range(10))}, "at most 9"),
         ({"roles": ""}, "roles is empty"),
         ({"port": 65_500, "stores": 5}, "no room for 5 stores"),
@@ -191,6 +191,7 @@ def test_relations_between_settings_are_checked() -> None:
     secured = everywhere | {"insecure": None, "tls_dir": "tls"}
     assert load(secured, {}).cluster_secret == "", "certificates prove nodes"
     assert load({"join": "localhost:7600,b:1"}, {}).place == 1, "this machine has three names"
+    assert load({"join": "b:1,localhost:7600"}, {}).place == 2, "its number need not be said"
     assert load({"join": "b:1"}, {}).place is None
 
 

@@ -33,7 +33,7 @@ def test_f8_the_first_store_is_a_founder_among_machines() -> None:
     )
     first, second = configs(config)
     assert (first.node_id, first.place, first.join) == (2, 2, LIST)
-    assert (second.node_id, second.place, second.join) == (1, None, LIST)
+    assert (second.node_id, second.place, second.join) == (0, None, LIST)
     later = replace(config, port=5600, node_id=1)
     assert [c.join for c in configs(later)] == [LIST, LIST], "a machine that comes later"
     named = replace(config, join=(*LIST, "127.0.0.1:8610"))
