@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all run-fast run-all lint types imports format sync bench sim verify harness attack attack-sql admin clients dist lock setup clean distclean
+.PHONY: help demo manifests deb image test test-all run-fast run-all lint types imports format sync bench sim verify harness attack attack-sql admin clients dist lock setup clean distclean
 
 # Types and contracts of imports are checked beside the tests, once style is right: mypy from nothing
 # keeps one core busy for a minute, and none of them would use the other. It gives way to them: they
@@ -103,6 +103,15 @@ admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromiu
 
 dist: setup ## a wheel and a source archive in dist/
 	@$(PY) -m build --outdir dist .
+
+manifests: setup ## deploy/kubernetes/kvorum.yaml from the Helm chart
+	@$(PY) -m scripts.chart
+
+deb: setup ## a Debian package in dist/ (needs dpkg-deb)
+	@$(PY) -m scripts.deb dist
+
+image: setup ## an OCI image in dist/, without an engine
+	@$(PY) -m scripts.image dist
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)
