@@ -307,6 +307,9 @@ class MemoryEngine:
             "unsynced_batches": len(self._undo),
         }
 
+    def counters(self) -> dict[str, int]:
+        return {}
+
     def close(self) -> None:
         if not self._closed and self._sync_failed is None:
             self.sync()

@@ -37,6 +37,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -75,6 +76,7 @@ from kv.storage.engine import (
     first_rows,
 )
 from kv.storage.files import FileFacts, MemoryFacts, join, numbers_of
+from kv.storage.moved_files import MovedFiles
 from kv.storage.shard_view import ShardView, check_shards
 from kv.storage.sorted_rows import Incoming, SortedFile
 from kv.storage.torn_tail import cut_torn_tail
@@ -85,6 +87,7 @@ from kv.storage.tuning import (
     database_options,
     family_options,
     is_log,
+    scan_options,
 )
 
 log = logging.getLogger(__name__)
@@ -92,6 +95,22 @@ log = logging.getLogger(__name__)
 _MARKS_OF_RANGE_MAX: Final = 256  # into which the deletion of a range is cut
 _MARKS_LOOKED_AT_MAX: Final = 1_000  # before a range counts as not empty
 
+_COUNTERS: Final = {
+    "bytes.written": "batch_bytes",
+    "flush.write.bytes": "flushed_bytes",
+    "compact.read.bytes": "compaction_read_bytes",
+    "compact.write.bytes": "compaction_written_bytes",
+    "compaction.key.drop.new": "compaction_replaced_rows",
+    "compaction.key.drop.obsolete": "compaction_marks",
+    "compaction.key.drop.range_del": "compaction_ranged_rows",
+    "prefetch.bytes": "scan_ahead_bytes",
+    "prefetch.bytes.useful": "scan_ahead_used_bytes",
+    "prefetch.hits": "scan_ahead_hits",
+}
+"""RocksDB's names, and those of `Engine.counters`."""
+_COUNTED: Final = re.compile(
+    rf"^rocksdb\.({'|'.join(map(re.escape, _COUNTERS))}) COUNT : (\d+)$", re.MULTILINE
+)
 _FILE_IN_ERROR = re.compile(r"\bin (\S+\.\w+)|(\S+\.(?:sst|log|blob))")
 _DISK_FULL = ("No space left", "File too large", "quota exceeded")
 
@@ -140,6 +159,8 @@ class RocksEngine:
             self._lock.release()
             raise
         self._incoming = Incoming(self._path)
+        self._moved = MovedFiles(self._path)
+        self._ingested_files = self._ingested_bytes = self._linked_files = 0
         self._cursors: set[IteratorCursor] = set()
         self._families = {name: self._db.get_column_family(name) for name in families}
         self._handles: dict[str, Family] = {
@@ -168,9 +189,9 @@ class RocksEngine:
 
     def _attempt(self, families: Sequence[str]) -> Rdict:
         by_family = {name: self._options(name) for name in families}
-        options = database_options(self._caches[""], log=is_log(families))
+        self._database_options = database_options(self._caches[""], log=is_log(families))
         try:
-            return Rdict(str(self._path), options, column_families=by_family)
+            return Rdict(str(self._path), self._database_options, column_families=by_family)
         except Exception as error:
             raise _translated(error, f"opening {self._path}") from error
 
@@ -271,6 +292,8 @@ class RocksEngine:
                 raise _translated(error, f"taking files into {self._path}", name) from error
             for file in these:
                 file.taken = True
+                self._ingested_files += 1
+                self._ingested_bytes += file.size
                 file.discard()
         return True
 
@@ -371,9 +394,8 @@ class RocksEngine:
         rows = self._rows(name)
         if end and end <= start:
             return []
-        options = ReadOptions()
-        if end:
-            options.set_iterate_upper_bound(end)
+        # RocksDB reads ahead in one direction only
+        options = scan_options(end, 1 if reverse else limit)
         try:
             if reverse:
                 return self._scan_back(rows, start, end, options, limit, bytes_max)
@@ -423,9 +445,7 @@ class RocksEngine:
 
     def cursor(self, name: str, start: bytes, end: bytes) -> Cursor:
         rows = self._rows(name)
-        options = ReadOptions()
-        if end:
-            options.set_iterate_upper_bound(end)
+        options = scan_options(end, 0)
         try:
             iterator = rows.iter(options)
             # With nothing between the bounds the library would seek beyond the upper one.
@@ -512,6 +532,7 @@ class RocksEngine:
         except Exception as error:
             raise _translated(error, f"copying {self._path} to {path}") from error
         write_format(Path(path), list(self._families))
+        self._linked_files += sum(one.stat().st_nlink > 1 for one in Path(path).glob("*.sst"))
 
     def stats(self) -> dict[str, int]:
         def total(name: str) -> int:
@@ -527,6 +548,21 @@ class RocksEngine:
             "disk_free_bytes": stat.f_bavail * stat.f_frsize,
         }
 
+    def counters(self) -> dict[str, int]:
+        if self._closed:
+            raise _closed()
+        with suppress(OSError):  # somebody removed the log, which nothing else needs
+            self._moved.look()
+        counted = dict(_COUNTED.findall(self._database_options.get_statistics() or ""))
+        return {
+            **{ours: int(counted.get(theirs, 0)) for theirs, ours in _COUNTERS.items()},
+            "ingested_files": self._ingested_files,
+            "ingested_bytes": self._ingested_bytes,
+            "moved_files": self._moved.files,
+            "moved_bytes": self._moved.bytes,
+            "linked_files": self._linked_files,
+        }
+
     def close(self) -> None:
         if self._closed:
             return
@@ -534,6 +570,7 @@ class RocksEngine:
         try:
             self.sync()
         finally:
+            self._moved.close()
             for cursor in list(self._cursors):
                 cursor.close()
             self._incoming.discard()

@@ -111,6 +111,9 @@ class ShardView:
     def stats(self) -> dict[str, int]:
         return self._engine.stats()
 
+    def counters(self) -> dict[str, int]:
+        return self._engine.counters()
+
     def close(self) -> None:
         self._engine.close()
 

@@ -44,7 +44,8 @@ class Parts:
 
     def storage_figures(self) -> Mapping[str, int]:
         """Of the state DB, sizes in bytes."""
-        return self.store.state.stats()
+        state = self.store.state
+        return {**state.stats(), **state.counters()}
 
     def procedure_figures(self) -> Mapping[str, int]:
         """Of the executor, while this node has one."""

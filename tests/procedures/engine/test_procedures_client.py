@@ -14,14 +14,18 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.rights import Kind, Resource
 from procedures.engine import plain_data
+from procedures.engine import procedure as p
 from procedures.engine.client import ProcedureClient
+from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
+from procedures.engine.procedure import Outcome
+from procedures.engine.registry import procedure, step
 from procedures.engine.service import ProcedureService
 from procedures.verbs import PROC_GET, PROC_SUBMIT
 from tests.kit import simloop
 from tests.procedures.engine.test_procedures_lifecycle import ALL
 from tests.procedures.lab import Lab, refusal
-from tests.procedures.zoo import Three
+from tests.procedures.zoo import Three, Zoo
 
 
 class Caller:
@@ -65,11 +69,20 @@ def _wire(data: list[Any]) -> list[Any]:
     return rpc.decode(msgpack.packb(data))
 
 
+@procedure("keepsake", retention_ms=60_000)
+class _Keepsake(Zoo):
+    """Kept for a minute; `rounds` has the hour of those that say nothing."""
+
+    @step(first=True)
+    async def only(self, _ctx: StepContext) -> Outcome:
+        return p.done("kept")
+
+
 class Desk:
     """A lab with a client at its wire; `open` starts an executor behind it."""
 
     def __init__(self, loop: simloop.SimLoop) -> None:
-        self.lab = Lab(loop, ALL)
+        self.lab = Lab(loop, [*ALL, _Keepsake])
         self.loop = loop
         self.wire = Wire(loop)
         self.client = ProcedureClient(self.wire, LoopTimers(loop), owner="tester")
@@ -369,6 +382,37 @@ async def _retention(desk: Desk, ids: list[Any], later: Any, hour: float) -> Non
     assert (await desk.client.get(later))["state"] == "SUCCESS"
     await asyncio.sleep(hour)
     assert desk.lab.store.rows() == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_m5_each_type_says_how_long_its_results_are_kept(restart: bool) -> None:
+    """A setting for all would keep what runs each second as long as what somebody fetches tomorrow;
+    what is declared would be forgotten with the process that knew it.
+    """
+
+    async def test(desk: Desk) -> None:
+        async with desk.open():
+            brief = await desk.client.submit("keepsake", nonce="n")
+            usual = await desk.client.submit("rounds")
+            for id in (brief, usual):
+                await desk.client.wait(id)
+            if not restart:
+                await looked_at(desk, brief, usual)
+        if restart:
+            async with desk.open():
+                await looked_at(desk, brief, usual)
+
+    async def looked_at(desk: Desk, brief: Any, usual: Any) -> None:
+        await asyncio.sleep(50)
+        assert (await desk.client.get(brief))["result"] == "kept"
+        await asyncio.sleep(70)
+        assert isinstance(await refusal(desk.client.get(brief)), NotFound)
+        assert (await desk.client.get(usual))["state"] == "SUCCESS"
+        again = await desk.client.submit("keepsake", nonce="n")
+        assert again != brief, "its nonce went with it"
+        await desk.client.wait(again)
+
+    at_desk(test)
 
 
 def test_abort_over_the_wire() -> None:
