@@ -640,7 +640,7 @@ class Expressions:
             return Sql(d.infix(self.text(left), "||", self.text(right)), expr.oid, TEXT)
         if name in ("~~", "!~~") and both <= _TEXTS and self.is_constant(right):
             pattern = self.constant(right)
-            if pattern is not None and not _odd_end(pattern):
+            if pattern is not None and not _odd_end(pattern) and _short_pattern(pattern):
                 word = "LIKE" if name == "~~" else "NOT LIKE"
                 shown = d.primary(forms.quoted(pattern))
                 return _bool(d.like(self.text(left), word, shown, d.primary("'\\'")))
@@ -789,6 +789,17 @@ def _alike(types: set[int]) -> bool:
 def _odd_end(pattern: str) -> bool:
     """Whether a pattern of LIKE ends inside an escape."""
     return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
+
+
+_LIKE_CHARS_MAX: Final = 32
+
+
+def _short_pattern(pattern: str) -> bool:
+    """Whether DuckDB may look for it: at each character of a value it compares as much as there is
+    between two %, and nothing interrupts it before it has looked through 2,048 values. Others are
+    ours, in linear time and with breaks (sqlproxy.front.functions.f_patterns).
+    """
+    return all(len(part) <= _LIKE_CHARS_MAX for part in pattern.split("%"))
 
 
 _NATIVE: Final[dict[type, Any]] = {

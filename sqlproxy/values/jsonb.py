@@ -13,7 +13,10 @@ Deliberately missing: an order of values (jsonb cannot be in a key; sqlproxy.ana
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
+from heapq import merge
+from json import decoder, scanner
 from typing import Any, Final
 
 from sqlproxy.values.breaks import pause, paused
@@ -23,6 +26,10 @@ from sqlproxy.values.memory import now, room
 EXPONENT_MAX: Final = 16_383
 _PLACES_MANY: Final = 64  # digits of a number that is written out
 _LONG: Final = 1 << 16  # characters of a text that is looked through before it is written
+_MEMBERS_MANY: Final = 1 << 18  # that are made without a break between them, 0.1 s
+_MEMBER_BYTES: Final = 64  # of one, at least
+_RUN: Final = 1 << 16  # members that are sorted at once
+_PIECE: Final = 1 << 6
 _SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
 _ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
 
@@ -32,9 +39,14 @@ def parse(text: str) -> object:
     ValueError.
     """
     try:
-        return _decode(text)
+        return _decode(text) if _few(text) else _Breaking().decode(text)
     except RecursionError:
         raise ValueError("the JSON value is nested too deeply") from None
+
+
+def _few(text: str) -> bool:
+    """Whether the decoder that takes breaks at numbers and objects alone may read it."""
+    return len(text) <= _MEMBERS_MANY or sum(map(text.count, ",[{")) <= _MEMBERS_MANY
 
 
 def dumps(value: object) -> str:
@@ -56,7 +68,12 @@ def ordered(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """An object in PostgreSQL's order of keys; the last of equal keys wins."""
     pause()
     found = dict(pairs)
-    return dict(sorted(found.items(), key=_place))
+    if len(found) <= _RUN:
+        return dict(sorted(found.items(), key=_place))
+    items, runs = list(found.items()), []
+    for at in paused(range(0, len(items), _RUN), 1):
+        runs.append(sorted(items[at : at + _RUN], key=_place))
+    return dict(paused(merge(*runs, key=_place)))
 
 
 def _place(pair: tuple[str, object]) -> tuple[int, bytes]:
@@ -87,6 +104,42 @@ def _constant(text: str) -> object:
 _decode = json.JSONDecoder(
     parse_float=_number, parse_int=_number, parse_constant=_constant, object_pairs_hook=ordered
 ).decode
+Scan = Callable[[str, int], object]
+_PURE: Final = vars(decoder) | vars(scanner)  # in Python, a third as many levels deep
+
+
+class _Breaking(json.JSONDecoder):
+    """The same for one text of many members: it takes breaks at each of them, and counts what they
+    need. The decoder in C makes millions of strings and lists at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            parse_float=_number,
+            parse_int=_number,
+            parse_constant=_constant,
+            object_pairs_hook=ordered,
+        )
+        self._members = 0
+        self.parse_array, self.parse_object = self._array, self._object
+        self.scan_once: Scan = _PURE["py_make_scanner"](self)
+
+    def _array(self, where: tuple[str, int], scan: Scan) -> object:
+        return _PURE["JSONArray"](where, self._counted(scan))
+
+    def _object(self, where: tuple[str, int], strict: bool, scan: Scan, *hooks: object) -> object:
+        return _PURE["JSONObject"](where, strict, self._counted(scan), *hooks)
+
+    def _counted(self, scan: Scan) -> Scan:
+        def one(text: str, at: int) -> object:
+            self._members += 1
+            if not self._members % _RUN:
+                now().fits(self._members * _MEMBER_BYTES)
+            if not self._members % _PIECE:
+                pause()
+            return scan(text, at)
+
+        return one
 
 
 def quoted(text: str) -> str:

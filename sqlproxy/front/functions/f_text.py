@@ -187,9 +187,12 @@ def _hex(bits: int) -> Callable[[int], str]:
     return lambda value: format(value & (1 << bits) - 1, "x")
 
 
+_HOW_CHARS_MAX: Final = 16  # of "hex", "base64" and "escape"
+
+
 def _encode(value: bytes, how: str) -> str:
     room(2 * len(value))
-    match how.lower():
+    match how[:_HOW_CHARS_MAX].lower():
         case "hex":
             return value.hex()
         case "base64":
@@ -207,7 +210,7 @@ def _encode(value: bytes, how: str) -> str:
 def _decode(text: str, how: str) -> bytes:
     from sqlproxy.front.types.value_texts import read_bytea
 
-    match how.lower():
+    match how[:_HOW_CHARS_MAX].lower():
         case "hex":
             return read_bytea("\\x" + text)
         case "base64":

@@ -237,13 +237,14 @@ _UNITS: Final = words(
 )
 
 
+_UNIT_CHARS_MAX: Final = 63
+
+
 def _unit(text: str, type_name: str) -> str:
-    name = text.strip().lower()
-    name = _ALIASES.get(name, name)
+    said = text.strip()[:_UNIT_CHARS_MAX].lower()  # PostgreSQL looks at no more either
+    name = _ALIASES.get(said, said)
     if name not in _UNITS:
-        raise SqlError(
-            INVALID_PARAMETER, f'unit "{text.lower()}" not recognized for type {type_name}'
-        )
+        raise SqlError(INVALID_PARAMETER, f'unit "{said}" not recognized for type {type_name}')
     return name
 
 

@@ -224,3 +224,28 @@ def test_a_large_constant_is_no_text(constant: str, form: str) -> None:
     bound = front.bind(front.parse(f"select {text} from {VALUES} order by 1"), FakeNames())
     assert isinstance(bound, Select)
     assert len(Selects(Env()).query(bound).text) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "native"),
+    [
+        ("%special%requests%", True),
+        ("%a%a%a%a%b", True),
+        ("a" * 32 + "%" + "_" * 32, True),
+        ("%" + "a" * 33 + "b%", False),
+        ("a" * 100_000 + "b%", False),
+        ("%" + "_a" * 17 + "b", False),
+        ("a%" * 40_000, True),
+    ],
+)
+@pytest.mark.parametrize("negated", ["", "not "])
+def test_a_pattern_that_compares_much_is_not_duckdbs(
+    pattern: str, native: bool, negated: str
+) -> None:
+    """At each character of a text it compares the whole piece of the pattern: 16 MiB and 4,000
+    characters were minutes, in which nothing ended the query.
+    """
+    text = f"select m.t from {VALUES} where m.t {negated}like '{pattern}' order by 1"
+    bound = front.bind(front.parse(text), FakeNames())
+    assert isinstance(bound, Select)
+    assert (" LIKE " in Selects(Env()).query(bound).text) is native
