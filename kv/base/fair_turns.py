@@ -26,13 +26,14 @@ from typing import Final
 
 from kv.base.accounts import OVER_LIMIT, Account
 from kv.base.errors import Busy
-from kv.base.limits import TURN_MS, TURN_REQUESTS_MAX
+from kv.base.limits import DRAIN_ROWS_MAX, TURN_MS, TURN_REQUESTS_MAX
 
 SHARE: Final = 0.25
 LITTLE_US: Final = 400
 CONTEST_S: Final = 2.0
 PASS_S: Final = 0.001
 SLICE_S: Final = 0.004  # that SQL computes before it waits for a turn, if one tenant is there
+ROWS: Final = 100  # that reads look at in a pass, if several tenants are there
 REQUEST_US: Final = 50  # what a native request costs, about
 HTTP_US: Final = 300
 BYTES_PER_US: Final = 128
@@ -72,6 +73,11 @@ class FairTurns:
         self._rests = 0  # passes without a turn until the next one
         self._ticks = False
         self._claimed = 0  # the pass whose turn was
+
+    def rows(self) -> int:
+        """How many rows reads may look at in one pass now."""
+        contested = self._monotonic() - self._contested_s < CONTEST_S
+        return ROWS if contested else DRAIN_ROWS_MAX
 
     def over(self, account: Account) -> bool:
         """Whether its work has to wait now; asked when `worked_us` is above `free_us`."""

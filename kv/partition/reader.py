@@ -24,7 +24,15 @@ from kv.partition.admission import Item, in_time
 from kv.partition.counters import PartitionCounters
 from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import AppliedState
-from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
+from kv.partition.reads import (
+    SCANS,
+    bytes_of,
+    must_wait,
+    read,
+    read_ts_of,
+    resolution_in_flight,
+    rows_of,
+)
 from kv.partition.replies import Replies
 from kv.partition.scheduler import Scheduler
 from kv.partition.statistics import Traffic
@@ -68,11 +76,16 @@ class Reader:
         ahead, cur = self._view.ahead, state.cur
         rows = size = 0
         room = max(self._scheduler.reply_room, DRAIN_REPLY_BYTES_MIN)
+        rows_max = DRAIN_ROWS_MAX
         left = iter(items)
+        later: list[Item] = []
         between = self._scheduler.between
         for item in left:
             conn, r = item
             between()
+            if rows >= rows_max and r[1] != GET:
+                later.append(item)
+                continue
             try:
                 if r[1] == GET and not r[6] and not locks:
                     key = r[5]
@@ -86,6 +99,11 @@ class Reader:
                     if size < room:
                         continue
                 else:
+                    if r[1] in SCANS:
+                        rows_max = self._scheduler.rows()
+                        r[8] = min(
+                            r[8], rows_max * SCANS[r[1]]
+                        )  # a short page says where it goes on
                     size += self._read(item, newest_ms)
             except KvorumError as error:
                 self._replies.refuse(item, error)
@@ -93,13 +111,15 @@ class Reader:
                 faults = self._scheduler.faults
                 self._replies.refuse(item, faults.answer(error, f"method {r[1]!r:.40}"))
             rows += rows_of(r)
-            if rows >= DRAIN_ROWS_MAX or size >= room:
+            if size >= room:
                 break
         self._scheduler.reply_room -= size
         self._traffic.read_bytes += size
-        if rest := list(left):
-            self._counters.reads -= len(rest)
-            self.behind += rest  # other partitions, heartbeats and syncs want the loop too
+        later += left
+        if later:
+            self._counters.reads -= len(later)
+            # Other partitions, heartbeats and syncs want the loop too.
+            self.behind += _others_first(later, items)
             self._wake()
 
     def catch_up(self, now_s: float) -> list[Item]:
@@ -164,3 +184,10 @@ class Reader:
         found = self._recent.wait(conn, rid, start, end, mark, wait_ms / 1000)
         if found is not None:
             self._replies.answer(conn, [rid, 0, found])
+
+
+def _others_first(later: list[Item], items: list[Item]) -> list[Item]:
+    """What a drain of `items` left for the next one, where those come first who had nothing."""
+    left = set(map(id, later))
+    had = {item[0].author.user for item in items if id(item) not in left and item[1][1] != GET}
+    return sorted(later, key=lambda item: item[0].author.user in had)

@@ -48,7 +48,8 @@ from kv.partition.range_parts import parts
 _COUNTED: Final = {
     one.number: one.at("counted") for one in PARTITION_VERBS if "counted" in one.fields
 }
-_SCANS: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED})
+SCANS: Final = {SCAN: 1, SCAN_VALUES: 3, SCAN_SEALED: 10}
+"""And how many rows of it cost as much as one of SCAN, with its encoding."""
 _OF_NO_TIME: Final = frozenset({PAIRS, PARTS, HELD})
 
 
@@ -62,14 +63,14 @@ def read_ts_of(r: list[Any]) -> int:
         return r[6] or MAX
     if r[1] in _OF_NO_TIME:
         return 0
-    ts: int = r[7] if r[1] in _SCANS else r[6]
+    ts: int = r[7] if r[1] in SCANS else r[6]
     return ts
 
 
 def rows_of(r: list[Any]) -> int:
-    """How many rows a read may look at in one step."""
-    if r[1] in _SCANS or r[1] == CHANGES or r[1] == PAIRS:
-        return min(int(r[8]), SCAN_STEP_ROWS_MAX)
+    """What a read may cost in one step, in rows of a SCAN."""
+    if r[1] in SCANS or r[1] == CHANGES or r[1] == PAIRS:
+        return min(int(r[8]), SCAN_STEP_ROWS_MAX) // SCANS.get(r[1], 1) or 1
     return len(r[5]) if r[1] == MGET or r[1] == READ_NOW else 1
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from kv.base.errors import KvorumError
 from kv.base.intents import NOBODY
 from kv.base.internal_errors import Faults
-from kv.base.limits import DRAIN_REPLY_BYTES
+from kv.base.limits import DRAIN_REPLY_BYTES, DRAIN_ROWS_MAX
 from kv.base.ports import Clock
 from kv.partition.entry import Entry
 from kv.partition.ports import Connection
@@ -55,6 +55,8 @@ class Scheduler:
         self._applied: list[Entry] = []
         self.between: Callable[[], None] = _nothing
         """Called between slices of a pass: what cannot wait for its end. The node sets it."""
+        self.rows: Callable[[], int] = _all_rows
+        """How many rows reads may look at in a pass now, and a scan in a step. The node sets it."""
 
     def touch(self, machine: Drained) -> None:
         """The machine has requests. It calls this once per drain."""
@@ -126,6 +128,10 @@ class Scheduler:
 
 def _nothing() -> None:
     return
+
+
+def _all_rows() -> int:
+    return DRAIN_ROWS_MAX
 
 
 class Callback:

@@ -298,6 +298,7 @@ class Node(Parts):
         store, ports = self.store, self.ports
         own = own_addresses(self.config.listen, insecure=self.config.insecure)
         self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
+        store.scheduler.rows = self.guard.tenants.turns.rows
         self.logins = None
         if self.config.oidc_issuer:
             from kvorum.security.oidc_setup import ISSUER_CALLS_MAX, issuer_and_logins

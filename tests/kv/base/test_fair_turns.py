@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from kv.base.accounts import Account
-from kv.base.fair_turns import CONTEST_S, PASS_S, FairTurns
-from kv.base.limits import TURN_MS
+from kv.base.fair_turns import CONTEST_S, PASS_S, ROWS, FairTurns
+from kv.base.limits import DRAIN_ROWS_MAX, TURN_MS
 
 EMPTY_PASS_S: Final = 0.000_02
 
@@ -235,3 +235,15 @@ def test_an_account_that_breaks_in_its_turn_is_not_the_end_of_turns() -> None:
                 told.append("raised")
     assert sorted(told) == ["broken", "raised", "well"]
     assert TURN_MS > 0
+
+
+def test_g10_reads_look_at_few_rows_only_while_others_have_work() -> None:
+    """One tenant alone would read in tiny pages, or a contested node in large ones."""
+    loop, ann, bob = Loop(), account("ann"), account("bob")
+    assert loop.turns.rows() == DRAIN_ROWS_MAX
+    for who in (ann, bob):
+        who.worked_us = 10_000
+        loop.turns.over(who)
+    assert loop.turns.rows() == ROWS
+    loop.now += CONTEST_S
+    assert loop.turns.rows() == DRAIN_ROWS_MAX, "nobody needs to ask for that"
