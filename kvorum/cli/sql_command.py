@@ -129,6 +129,8 @@ def connected(
         )
     except psycopg.OperationalError as error:
         advice = _LOG_IN if "no password supplied" in str(error) else ""
+        if tls is not None and "SSL error" in str(error):
+            advice = tls.doubt
         output.die(
             f"no SQL at {address} (ports BASE+{SQL_OFFSET}): {error}{advice}", as_json=as_json
         )

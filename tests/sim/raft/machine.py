@@ -195,7 +195,7 @@ class Sink:
             self._truth.fail(f"node {self._node.id} installs a damaged snapshot {self._id}")
             return
         index, term, hash_ = _STATE.unpack_from(body)
-        if (index, term) != self._id[:2]:
+        if (index, term) != (self._id.index, self._id.term):
             self._truth.fail(f"snapshot {self._id} holds the state at {(index, term)}")
         if self._db.installing is not None:
             self._truth.fail(f"node {self._node.id} installs two snapshots at once")
