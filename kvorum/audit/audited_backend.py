@@ -209,6 +209,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "submit": Row("procedure.submit", then=lambda id: {"procedure": id}),
     "procedure": Row("procedure.get", _of_procedure),
     "procedures": Row("procedure.list"),
+    "procedure_page": Row("procedure.list"),
     "acknowledge": Row("procedure.acknowledge", _of_procedure),
     "workers": Row("workers"),
     "cluster": Row("cluster"),

@@ -22,7 +22,7 @@ from sqlproxy.analytic.forms import array_of, users, weight
 from sqlproxy.loop.fair_threads import OneByOne
 from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
-from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError
+from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError, too_deep
 
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"
@@ -156,8 +156,8 @@ class Functions:
                     with memory.spending(budget):
                         values = _values(row_fn, given, budget)
                     return array_of(values, result.oid, result.held)
-                except SqlError as error:
-                    self.failed = error.bare()
+                except (SqlError, RecursionError) as error:
+                    self.failed = too_deep() if isinstance(error, RecursionError) else error.bare()
                     raise
                 finally:
                     set_breaks(no_break)

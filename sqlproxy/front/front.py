@@ -55,7 +55,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
-from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.errors import SqlError, too_deep, unsupported
 from sqlproxy.values.words import words
 
 Kind = Literal["query", "write", "define", "command", "system"]
@@ -258,7 +258,7 @@ def bind_with_needs(
     except SqlError as error:
         raise in_characters(error, parsed.text) from None
     except RecursionError:
-        raise SqlError("54001", "stack depth limit exceeded") from None
+        raise too_deep() from None
 
 
 def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -> Expr:

@@ -9,7 +9,7 @@ import msgspec
 
 from sqlproxy.values import jsonb
 from sqlproxy.values.breaks import pause
-from sqlproxy.values.errors import INVALID_TEXT, STATEMENT_TOO_COMPLEX, SqlError
+from sqlproxy.values.errors import INVALID_TEXT, SqlError, too_deep
 
 _LONG: Final = 1 << 18  # characters that are looked through in one go
 
@@ -31,7 +31,7 @@ def read_json(text: str) -> str:
         else:
             msgspec.json.decode(text)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except ValueError:
         # json keeps escapes of half characters, which that decoder refuses
         try:
@@ -51,7 +51,7 @@ def read_jsonb(text: str) -> str:
         return jsonb.canonical(text)
     except ValueError as error:
         if isinstance(error.__context__, RecursionError):
-            raise _too_deep() from None
+            raise too_deep() from None
         if "\\u0000" in str(error):
             raise SqlError(
                 "22P05",
@@ -63,7 +63,3 @@ def read_jsonb(text: str) -> str:
 
 def _invalid(error: ValueError) -> SqlError:
     return SqlError(INVALID_TEXT, "invalid input syntax for type json", detail=str(error))
-
-
-def _too_deep() -> SqlError:
-    return SqlError(STATEMENT_TOO_COMPLEX, "stack depth limit exceeded", detail="Nested too deep.")

@@ -217,6 +217,15 @@ def unsupported(what: str, *, position: int = 0, hint: str = "", are: bool = Fal
     return SqlError(UNSUPPORTED, f"{what} {verb} not supported", position=position, hint=hint)
 
 
+def too_deep() -> SqlError:
+    """Instead of Python's RecursionError."""
+    return SqlError(
+        STATEMENT_TOO_COMPLEX,
+        "stack depth limit exceeded",
+        hint="The statement or a value in it is nested too deep.",
+    )
+
+
 def disk_full() -> SqlError:
     """Of what a query puts into files."""
     return SqlError(

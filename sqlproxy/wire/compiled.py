@@ -14,9 +14,9 @@ from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import (
     INTERNAL_ERROR,
     OUT_OF_MEMORY,
-    STATEMENT_TOO_COMPLEX,
     SqlError,
     from_store,
+    too_deep,
 )
 from sqlproxy.wire import codec
 from sqlproxy.wire.rows import Encode, Read, message_encoder, row_encoder
@@ -102,11 +102,7 @@ def _told(error: BaseException) -> SqlError:
     if isinstance(error, KvorumError):
         return from_store(error)
     if isinstance(error, RecursionError):
-        return SqlError(
-            STATEMENT_TOO_COMPLEX,
-            "stack depth limit exceeded",
-            hint="The statement or a value in it is nested too deep.",
-        )
+        return too_deep()
     if isinstance(error, MemoryError):
         return SqlError(OUT_OF_MEMORY, "out of memory", hint="Read or change fewer rows at a time.")
     if isinstance(error, asyncio.TimeoutError):

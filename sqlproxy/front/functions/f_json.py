@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -195,12 +195,24 @@ def _contained_in(text: str, other: str) -> bool:
 
 
 def _exists(text: str, key: str) -> bool:
-    value = load(text)
+    return key in _names(load(text))
+
+
+def _exist(which: Callable[[Iterable[bool]], bool]) -> Callable[..., bool]:
+    """`any` or `all` of the keys; those that are NULL do not count."""
+
+    def call(text: str, keys: Sequence[str | None]) -> bool:
+        names = _names(load(text))
+        return which(key in names for key in paused(flat(keys)) if key is not None)
+
+    return call
+
+
+def _names(value: object) -> Collection[object]:
+    """What `?` finds: an object's keys, an array's texts, or the text itself."""
     if isinstance(value, dict):
-        return key in value
-    if isinstance(value, list):
-        return any(v == key and isinstance(v, str) for v in value)
-    return bool(value == key)
+        return value
+    return {v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)}
 
 
 def _concat(text: str, other: str) -> str:
@@ -494,7 +506,8 @@ def _object(pairs: Sequence[Any], values: Sequence[str | None] | None = None) ->
         keys, found = pairs, values
     if any(k is None for k in keys):
         raise SqlError("22004", "null value not allowed for object key")
-    return "{" + ", ".join(f"{dump(k)} : {dump(v)}" for k, v in zip(keys, found, strict=True)) + "}"
+    members = (f"{dump(k)} : {dump(v)}" for k, v in paused(zip(keys, found, strict=True)))
+    return "{" + ", ".join(members) + "}"
 
 
 def _to_type(name: str, kind: type, convert: Callable[[Any], object]) -> Callable[[str], object]:
@@ -570,12 +583,8 @@ FUNCTIONS: Final = declared(
         "jsonb_contains": total(_contained_in),
         "jsonb_contained": total(lambda a, b: _contained_in(b, a)),
         "jsonb_exists": total(_exists),
-        "jsonb_exists_any": total(
-            lambda t, keys: any(k is not None and _exists(t, k) for k in flat(keys))
-        ),
-        "jsonb_exists_all": total(
-            lambda t, keys: all(k is None or _exists(t, k) for k in flat(keys))
-        ),
+        "jsonb_exists_any": total(_exist(any)),
+        "jsonb_exists_all": total(_exist(all)),
         "jsonb_concat": _concat,
         "jsonb_delete": _delete,
         "jsonb_delete_array": _delete_all,

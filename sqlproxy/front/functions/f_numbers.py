@@ -523,6 +523,7 @@ def _nlog(base: Decimal, value: Decimal) -> Decimal:
     )
 
 
+_ROUGH: Final = series.context(30)
 _TIMES_MAX: Final = 1 << 40  # of a whole power that is multiplied out
 
 
@@ -543,16 +544,18 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
     if not base:
         return quantized(Decimal(0), max(_SIGNIFICANT, scale_of(base)))
     # The result's power of ten, from which the digits after the point follow.
-    estimate = float(power) * _log10(base.copy_abs())
+    estimate = _ROUGH.multiply(power, _log10(base.copy_abs()))
     if estimate > 131_072:
         raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
-    weight = math.trunc(max(min(estimate, 2000), -2000))
+    weight = math.trunc(max(min(estimate, Decimal(2000)), Decimal(-2000)))
     least = max(_SIGNIFICANT - weight, 0)
     if whole:
         scale = max(_SIGNIFICANT, scale_of(base), scale_of(power))
     else:
         scale = max(least, scale_of(base), scale_of(power), 0)
     scale = min(scale, _RESULT_SCALE_MAX)
+    if estimate < -scale - 2:
+        return quantized(Decimal(0), scale)
     digits = max(weight, 0) + scale + 20
     if whole and abs(power) < _TIMES_MAX:
         return quantized(series.power(base, int(power), digits), scale)
@@ -563,11 +566,12 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
     return found.copy_negate() if negative and found else found
 
 
-def _log10(value: Decimal) -> float:
-    """Of a positive value, as a float."""
-    power = value.adjusted()
+def _log10(value: Decimal) -> Decimal:
+    """Of a positive value, to some eight digits, however near to 1 it is."""
+    power = 0 if Decimal("0.5") < value < 2 else value.adjusted()
     rest = EXACT.subtract(value.scaleb(-power, context=EXACT), Decimal(1))
-    return power + math.log1p(float(rest)) / math.log(10)
+    log = rest if abs(rest) < Decimal("1e-8") else Decimal(math.log1p(float(rest)))
+    return _ROUGH.add(Decimal(power), _ROUGH.divide(log, Decimal(10).ln(_ROUGH)))
 
 
 def _power_of_infinity(base: Decimal, power: Decimal) -> Decimal:

@@ -136,7 +136,6 @@ def test_e7_requests_of_a_transaction_are_called_as_documented() -> None:
     }
 
 
-@pytest.mark.slow
 def test_e7_every_request_of_a_surface_is_stamped() -> None:
     """One that is missing in the tables could not be made at an audited node, or left no stamp."""
     by_hand = {"get", "multi_write", "begin"}

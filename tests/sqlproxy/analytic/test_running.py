@@ -242,3 +242,17 @@ def test_n4_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert not list(home.iterdir())
     engine.close()
     assert not home.exists()
+
+
+def test_p1_a_value_that_is_too_deep_is_said_to_be_wherever_it_is_compared(
+    filled: psycopg.Connection,
+) -> None:
+    """In DuckDB it was an internal error, and on the loop it was not."""
+    deep = "[" * 900 + "]" * 900
+    told = (
+        "SELECT %s::jsonb = %s::jsonb",
+        "SELECT count(*) FROM (SELECT %s::jsonb v FROM generate_series(1, 9)) WHERE v = %s::jsonb",
+    )
+    for text in told:
+        with pytest.raises(psycopg.errors.StatementTooComplex, match="stack depth limit exceeded"):
+            filled.execute(text, (deep, deep))
