@@ -19,13 +19,18 @@ from kv.base.limits import (
     CARE_PIECE_BYTES_MAX,
     CARE_SPACE_RATIO,
     CARE_SPACE_SLACK_BYTES,
+    TXN_LIFETIME_MS_MAX,
+    TXN_STATUS_RETENTION_MS,
     MiB,
 )
+from kv.base.ops import put as op_put
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.files import FileFacts, MemoryFacts, numbers_of
 from kv.storage.files_to_rewrite import Span, flush_due, next_job
 from kv.storage.rocks import RocksEngine
 from kvorum.storage.compaction import Care
+from tests.kv.mvcc.store import Store
+from tests.kv.mvcc.store import at as moment
 
 VALUE = os.urandom(1 << 10)
 
@@ -253,6 +258,46 @@ async def test_g6_disk_falls_after_nine_tenths_were_deleted(engine: RocksEngine)
     left = bytes_of(engine, "cur")
     assert left < full / 8
     assert left < CARE_SPACE_RATIO * 3_000 * 1_100 + CARE_SPACE_SLACK_BYTES
+
+
+# ----------------------------------------------------------------------------------- G19: garbage
+
+
+async def test_g19_old_versions_expired_rows_and_outcomes_fall_from_the_files(
+    engine: RocksEngine,
+) -> None:
+    """What is collected would stay in the files, or cost more to get rid of than it was."""
+    store, value = Store(), os.urandom(200)
+    for ms in (1, 2, 3):
+        for i in range(300):
+            store.write(op_put(b"a%04d" % i, value), ts=moment(ms))
+    for i in range(600):
+        store.write(op_put(b"e%04d" % i, value, ttl_ms=10), ts=moment(5))
+        store.rollback(b"t%04d" % i, moment(6, i))
+    before = store.snapshot()
+    store.collect(moment(TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS + 100))
+    after = store.snapshot()
+    gone = [(name, key) for name in before for key in before[name].keys() - after[name].keys()]
+    assert len(gone) == 600 + 600 + 600 + 1_200, "hist, cur, txn, gcq"
+    batch = engine.batch()
+    for name, rows in before.items():
+        for key, record in rows.items():
+            batch.put(key, record, engine.family(name))
+    engine.write(batch)
+    engine.flush()
+    full, was = sum(f.bytes for f in engine.files()), engine.counters()
+    batch = engine.batch()
+    for name, key in gone:  # as the entries of the collector's steps
+        batch.delete(key, engine.family(name))
+    engine.write(batch)
+    await care(engine, _Replica(b"", b"", 300 * 300)).look()
+    assert {f.family for f in engine.files()} == {"cur"}
+    assert [(f.entries, f.deletions) for f in engine.files()] == [(300, 0)]
+    now = engine.counters()
+    cost = {name: now[name] - was[name] for name in now}
+    assert cost["compaction_replaced_rows"] == len(gone)
+    assert cost["compaction_read_bytes"] < 1.5 * full
+    assert cost["compaction_written_bytes"] < 1.2 * sum(f.bytes for f in engine.files())
 
 
 # ------------------------------------------------------------------------------ G9: never too much

@@ -18,6 +18,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.storage.engine import Cursor, Engine
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
+from tests.kit.mounts import elsewhere
 
 FAMILIES = ("a", "b")
 names = st.sampled_from(FAMILIES)
@@ -33,9 +34,11 @@ op = st.one_of(
 
 
 class Engines(RuleBasedStateMachine):
+    place: Path | None = None
+
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp(prefix="kvorum-engines-"))
+        self.path = Path(tempfile.mkdtemp(prefix="kvorum-engines-", dir=self.place))
         self.rocks: RocksEngine = RocksEngine(self.path / "db", FAMILIES)
         self.memory: MemoryEngine = MemoryEngine(FAMILIES)
         self.cursors: list[tuple[Cursor, Cursor]] = []
@@ -152,6 +155,19 @@ def test_g18_the_memory_engine_equals_rocksdb() -> None:
     """A difference would make every simulation prove something about another database."""
     run_state_machine_as_test(
         Engines, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)
+    )
+
+
+def test_r5_the_engine_answers_alike_on_another_file_system(tmp_path: Path) -> None:
+    """What works on the machine's disk only (links, locks, names) would be found by whoever keeps
+    a node's data on a mount.
+    """
+
+    class Mounted(Engines):
+        place = elsewhere(tmp_path)
+
+    run_state_machine_as_test(
+        Mounted, settings=settings(max_examples=5, stateful_step_count=30, deadline=None)
     )
 
 
