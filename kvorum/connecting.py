@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
 from kv.base.adapters import SystemRng
+from kv.base.config_values import domains
 from kv.base.credentials import NONE, Credential, from_environment
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
@@ -49,6 +50,7 @@ async def aconnect(
     password: str = "",
     tls_dir: str | Path | None = None,
     ca: str | Path | None = None,
+    near: str | None = None,
 ) -> AsyncDatabase:
     """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
     KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
@@ -56,6 +58,10 @@ async def aconnect(
     own; what then may have been done, or goes on, is raised as UnknownOutcome. Left out: 10
     seconds, schema changes 2 minutes, `wait` for ever. `session`: what another process's
     `db.session_token()` gave, to see all that it had seen.
+
+    `near`: where this program runs, as labels of nodes (dc=NAME,rack=NAME,server=NAME; "": nowhere
+    in particular): reads of the past (`at`) are answered by the nearest replica then, instead of by
+    leaders. Over HTTP the node decides.
 
     TLS: `tls_dir` is the directory of ca.crt and, if there is one, the client's certificate, which
     is a login, too (`kvorum cert client`); `ca`: a file of who signs the nodes. Left out:
@@ -65,6 +71,7 @@ async def aconnect(
     _check_timeout(timeout_ms)
     given = Credential(token, user, password)
     credential = from_environment(os.environ) if given == NONE else given
+    here = None if near is None else _domains(near)
     scheme, addresses = parse_url(url)
     tls = tls_for(url, tls_dir, ca, credential.user)
     usual_ms = timeout_ms or DEADLINE_MS_DEFAULT
@@ -72,7 +79,7 @@ async def aconnect(
         whole = timeout_ms is not None
         backend = _http(addresses[0], usual_ms, credential, tls, whole=whole)
     else:
-        native = await connect_backend(addresses, usual_ms, tls, credential)
+        native = await connect_backend(addresses, usual_ms, tls, credential, here)
         backend = _in_time(native, timeout_ms)
     db = AsyncDatabase(backend, SystemRng())
     db.patience_ms = timeout_ms
@@ -144,6 +151,13 @@ def _in_time(backend: NativeBackend, timeout_ms: int | None) -> Backend:
         backend.patience_ms = timeout_ms
         return bounded(backend, timeout_ms)
     return bounded(backend, DEADLINE_MS_DEFAULT, procedures=DEADLINE_MS_MAX)
+
+
+def _domains(near: str) -> tuple[str, str, str]:
+    try:
+        return domains(near)
+    except ValueError as e:
+        raise InvalidArgument(f"near = {near!r:.80} is not {e}") from None
 
 
 def _check_timeout(timeout_ms: int | None) -> None:

@@ -153,7 +153,7 @@ class Pages:
 
     async def _ask(self, start: bytes, end: bytes) -> _Page:
         if not self._values_for and not self._decode.by_rows:
-            found = await self._session.txn.reader.scan_sealed(
+            found = await self._session.txn.reader_at(self._pin.at).scan_sealed(
                 start,
                 end,
                 self._pin.at,
@@ -168,7 +168,8 @@ class Pages:
         return await self._values(start, end)
 
     async def _values(self, start: bytes, end: bytes) -> _Page:
-        reader, rows = self._session.txn.reader, min(self._rows, _PAGE_ROWS)
+        reader = self._session.txn.reader_at(self._pin.at)
+        rows = min(self._rows, _PAGE_ROWS)
         if self._decode.wants_keys:
             page = await reader.scan(
                 start, end, self._pin.at, limit=rows, reverse=False, budget_ms=_BUDGET_MS

@@ -1,7 +1,9 @@
 """The options of `format("kvorum")` for reading, beside those of pyspark_kvorum.options.
 
-asOf              the state at a version, or at a time (2026-11-22T16:00:00Z, without a zone:
-                  UTC; a date: its beginning); default: now. `at` is the same
+asOf              the state at a version, at a time (2026-11-22T16:00:00Z, without a zone: UTC;
+                  a date: its beginning), or so long ago (-10s); default: now. `at` is the same
+near              where the executors run, as labels of nodes (dc=NAME,rack=NAME,server=NAME; empty:
+                  nowhere in particular): the nearest replicas answer, leaders are left alone
 owner             whom `kvorum snapshot list` names for what this read holds
 parts             tasks to read with; default: one per 32 MiB of each partition
 changes           true: the stream of the table's changes (pyspark_kvorum.changes)
@@ -23,19 +25,30 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kv.base import timestamps
+from kv.base.adapters import ago
+from kv.base.config_values import domains
 from kv.base.errors import InvalidArgument
 from kv.base.limits import OWNER_CHARS_MAX, SPARK_BATCH_ROWS_MAX, SPARK_PARTS_MAX
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 KNOWN: Final = frozenset(
-    {"asof", "owner", "parts", "changes", "startingversion", "maxrowsperbatch", "holdhistory"}
+    {
+        "asof",
+        "near",
+        "owner",
+        "parts",
+        "changes",
+        "startingversion",
+        "maxrowsperbatch",
+        "holdhistory",
+    }
     | {"numericastext"}
 )
 _FIRST_MS: Final = 946_684_800_000  # 2000-01-01: no version is older
 _EXAMPLE_MS: Final = 1_795_363_200_000
 _STREAM_ONLY: Final[tuple[str, ...]] = ("startingversion", "maxrowsperbatch", "holdhistory")
-_BATCH_ONLY: Final[tuple[str, ...]] = ("at", "asof", "where", "parts")
+_BATCH_ONLY: Final[tuple[str, ...]] = ("at", "asof", "near", "where", "parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class ReadOptions:
     max_rows: int = 0
     hold: bool = False
     numeric_as_text: bool = False
+    near: tuple[str, str, str] | None = None
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> ReadOptions:
@@ -77,7 +91,15 @@ class ReadOptions:
             max_rows=_number(given, "maxrowsperbatch", 0, SPARK_BATCH_ROWS_MAX),
             hold=_flag(given, "holdhistory"),
             numeric_as_text=_flag(given, "numericastext"),
+            near=_near(given.get("near")),
         )
+
+
+def _near(text: str | None) -> tuple[str, str, str] | None:
+    try:
+        return None if text is None else domains(text)
+    except ValueError as e:
+        raise InvalidArgument(f"option near must be {e}, got {text!r:.80}") from e
 
 
 def _moment(text: str) -> int:
@@ -89,10 +111,12 @@ def _moment(text: str) -> int:
             raise InvalidArgument(f"option asOf must be at most {timestamps.MAX}, got {text}")
         return _version(text, "asOf")
     try:
+        if (at := ago(text)) is not None:
+            return at
         moment = datetime.fromisoformat(text)
     except ValueError as e:
         raise InvalidArgument(
-            f"option asOf must be a version or a time as 2026-11-22T16:00:00Z, got {text!r}"
+            f"option asOf must be a version or a time as 2026-11-22T16:00:00Z or -10s, got {text!r}"
         ) from e
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -72,6 +72,8 @@ class KvorumReader(DataSourceReader):
         assert isinstance(partition, KeyRange)
         decode = Decode(self.table, self.schema, self.options.where)
         with Session(self.options, self.table) as session:
+            if self.reading.near is not None:
+                session.read_past_near(self.reading.near)
             try:
                 pages = Pages(session, decode, self.pin, self.options.page_rows)
                 yield from in_batches(pages.batches(partition.start, partition.end))

@@ -25,6 +25,7 @@ from kv.base.errors import (
 from kv.base.tls import tls_of
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
+from kv.client.replicas import Replicas
 from procedures.verbs import PROC_CONTROL
 from pyspark_kvorum.options import Options
 from sqlproxy.catalog import catalog
@@ -129,6 +130,12 @@ class Session:
         # The same connection: a session that ships bulk data needs no timestamp meanwhile.
         tso = remote_tso(self._kv, self._timers, self._rng)
         self._txn = TxnClient(self._kv, tso, SystemClock(), self._rng, self._timers)
+
+    def read_past_near(self, here: tuple[str, str, str]) -> None:
+        """Let the replicas answer reads of the past that are nearest to this datacenter, rack and
+        server; "": not said.
+        """
+        self.txn.read_past_by(Replicas.near(here, self.kv, self._timers, self._rng))
 
     async def described(self) -> Table:
         """The table, looked up if it is not known yet."""

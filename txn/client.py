@@ -14,6 +14,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.ids import PartitionId
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
+    REPLICA_AGE_MS,
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
     RUN_ATTEMPTS_DEFAULT,
@@ -85,6 +86,9 @@ class TxnClient:
         self._background = Background()
         self.resolver = Resolver(kv, timers, rng, self._background)
         self.reader = Reader(kv, tso, timers, self.resolver)
+        self._tso = tso
+        self._of_past: Reader | None = None  # by replicas
+        self.replica_age_ms = REPLICA_AGE_MS  # reads so far in the past go there; 0: none do
         self.coordinator = Coordinator(
             kv,
             tso,
@@ -112,6 +116,19 @@ class TxnClient:
 
     # -- reads
 
+    def read_past_by(self, replicas: Kv) -> None:
+        """Read the past through these (kv/client/replicas.py), where a caller lets replicas
+        answer.
+        """
+        self._of_past = Reader(replicas, self._tso, self.timers, self.resolver)
+
+    def reader_at(self, at: int) -> Reader:
+        """Who reads at a timestamp that is over, for whoever lets replicas answer."""
+        age_ms = self.replica_age_ms
+        if self._of_past is None or not age_ms or self.clock.now_ms() - physical_ms(at) < age_ms:
+            return self.reader
+        return self._of_past
+
     async def now(self) -> int:
         """A fresh timestamp: a snapshot at it contains everything that was acknowledged before the
         call.
@@ -119,14 +136,23 @@ class TxnClient:
         return await self.reader.now()
 
     def get(
-        self, key: bytes, at: int = 0, *, budget_ms: int = 0
+        self, key: bytes, at: int = 0, *, replicas: bool = False, budget_ms: int = 0
     ) -> Coroutine[object, None, tuple[bytes | None, int]]:
-        """The value and its version, (None, 0) if there is none. `at` 0 = the newest.
+        """The value and its version, (None, 0) if there is none. `at` 0 = the newest. `replicas`:
+        one that does not lead may answer, if `at` is far enough in the past; here and below.
 
         Raises SnapshotTooOld below the safepoint, InvalidArgument above the oracle's present.
         """
+        if at and replicas:
+            return self._get_by_replicas(key, at, budget_ms or self._budget_ms)
         read = self.reader.get_past if at else self.reader.get
         return read(key, at, budget_ms or self._budget_ms)
+
+    async def _get_by_replicas(
+        self, key: bytes, at: int, budget_ms: int
+    ) -> tuple[bytes | None, int]:
+        at = await self.reader.past(at)
+        return await self.reader_at(at).get(key, at, budget_ms)
 
     async def partitions_in(self, start: bytes, end: bytes, most: int) -> list[PartitionId]:
         """The first `most` partitions of a range of keys, as this client knows them."""
@@ -145,6 +171,7 @@ class TxnClient:
         keys: Sequence[bytes],
         at: int = 0,
         *,
+        replicas: bool = False,
         budget_ms: int = 0,
         tally: Tally | None = None,
     ) -> tuple[list[tuple[bytes, int] | None], int]:
@@ -153,7 +180,8 @@ class TxnClient:
         if not at and tally is None:
             return await self.reader.multi_get_now(keys, budget_ms)
         at = await self.reader.past(at) if at else await self.reader.now()
-        return await self.reader.multi_get(keys, at, budget_ms, tally), at
+        reader = self.reader_at(at) if replicas else self.reader
+        return await reader.multi_get(keys, at, budget_ms, tally), at
 
     async def scan(
         self,
@@ -163,6 +191,7 @@ class TxnClient:
         limit: int,
         reverse: bool = False,
         at: int = 0,
+        replicas: bool = False,
         budget_ms: int = 0,
         tally: Tally | None = None,
     ) -> ScanPage:
@@ -170,7 +199,8 @@ class TxnClient:
         page's `at`.
         """
         at = await self.reader.past(at) if at else await self.reader.now()
-        return await self.reader.scan(
+        reader = self.reader_at(at) if replicas else self.reader
+        return await reader.scan(
             start,
             end,
             at,

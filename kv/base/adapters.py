@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+from kv.base import timestamps
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -18,6 +20,19 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+def ago(text: str) -> int | None:
+    """The timestamp of so long ago (-10s) by this machine's clock; None: that is no such text.
+    Raises ValueError: before all timestamps.
+    """
+    ms = timestamps.ago_ms(text)
+    if ms is None:
+        return None
+    at_ms = SystemClock().now_ms() - ms
+    if at_ms <= 0:
+        raise ValueError(f"{text[:40]!r} is before all timestamps")
+    return timestamps.compose(at_ms)
 
 
 def cpu_seconds() -> float:

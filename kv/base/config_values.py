@@ -215,6 +215,18 @@ def site_label(value: object) -> str:
     raise ValueError(f"NAME=VALUE with a name of {', '.join(SITE_LABELS)}")
 
 
+def domains(text: str) -> tuple[str, str, str]:
+    """Datacenter, rack and server in labels like dc=NAME,rack=NAME; "": not said. Raises
+    ValueError.
+    """
+    labels = some_of(site_label, "labels dc=NAME, rack=NAME, server=NAME")(text)
+    said = dict(str(label).split("=", 1) for label in labels)
+    if len(said) < len(labels):
+        raise ValueError(f"labels in which none of {', '.join(SITE_LABELS)} is named twice")
+    dc, rack, server = (said.get(name, "") for name in SITE_LABELS)
+    return dc, rack, server
+
+
 def module(value: object) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()

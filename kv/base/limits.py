@@ -133,6 +133,11 @@ FEED_SPILL_BYTES_MAX: Final = 1024 * MiB  # what it found beyond that waits in a
 FEED_PART_ROWS_MAX: Final = 1_000  # of one part of an event …
 FEED_PART_BYTES_MAX: Final = 1 * MiB  # … and its bytes, but for the last row
 FEED_LEGS_IN_FLIGHT_MAX: Final = 32  # partitions that one watcher asks at once
+REPLICA_WAIT_MS: Final = 250  # a read at a replica waits so long for the log
+REPLICA_ANSWER_MS: Final = 2_000  # … and its reader so long for it, before the leader is asked
+REPLICA_REST_MS: Final = 5_000  # a replica that is gone is not asked for so long
+REPLICA_AGE_MS: Final = 3_000  # reads so far in the past go to replicas
+SITES_REST_MS: Final = 10_000  # between two looks where the nodes are
 FEED_PAUSE_MS: Final = 5  # between two looks of one watcher
 FEED_HEARTBEAT_MS: Final = 5_000  # how often an idle watcher gets its position
 FEED_AWAITS_MAX: Final = 16  # partitions that tell one watcher of news; with more of them …
@@ -779,6 +784,7 @@ assert BEAT_SECTIONS_MAX * BEAT_SECTION_BYTES_MAX < FRAME_BYTES_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert 3 * TSO_DIRECT_MS < TSO_PATIENCE_MS, "who waits for timestamps waits for the way round, too"
 assert TSO_DIRECT_MS < TSO_CUT_OFF_MS, "leaderships move through who was found to ask"
+assert REPLICA_WAIT_MS < REPLICA_ANSWER_MS, "a replica that lags says so"
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "a caller gets an answer before it gives up"
 assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX

@@ -10,7 +10,8 @@ Arguments of partition methods begin with `partition_id, epoch` of the caller's 
 mismatch is answered MOVED with the descriptor that serves now. Timestamps are plain integers.
 `read_ts` 0 = the newest acknowledged; `ignore` = ids of transactions known to commit above read_ts
 (start_ts, or of a user's 8 bytes of it and the name), or None; `cond` 0 = absent, else the version
-it must have, or None; options: kv/base/options.py.
+it must have, or None; options: kv/base/options.py; `applied`: a replica that has applied so much of
+the log may answer although it does not lead (kv/partition/replica_reads.py), 0: none may.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ FeedRows = Annotated[int, integer(1, FEED_ROWS_MAX)]
 FeedBytes = Annotated[int, integer(1, FEED_BYTES_MAX)]
 Cursor = Annotated[bytes | None, optional(octets(FRAME_BYTES_MAX))]
 Through = Annotated[Sequence[tuple[TxnId, int]], check_through]
+Applied = Annotated[int, integer(0, (1 << 63) - 1)]
 
 _query = partial(verb, by=Caller.CLIENT, action=Action.READ, repeat=Repeat.QUESTION)
 # whoever may come in at all needs it to do anything else
@@ -137,6 +139,7 @@ class Get(Request):
     key: Key
     read_ts: Timestamp
     ignore: Ignored
+    applied: Applied = 0
 
 
 @_write(2, fresh=True, in_reply=_VERSION)
@@ -175,6 +178,7 @@ class Mget(Request):
     read_ts: Timestamp
     ignore: Ignored
     counted: Flag = False
+    applied: Applied = 0
 
 
 @_query(6)
@@ -186,6 +190,7 @@ class Scan(_Scan):
 
     expiries: Flag = False
     counted: Flag = False
+    applied: Applied = 0
 
 
 @_query(7)
@@ -352,6 +357,7 @@ class ScanValues(_Scan):
 
     through: Through = ()
     counted: Flag = False
+    applied: Applied = 0
 
 
 @_query(21, shown={"read_ts": "upto"})
@@ -403,6 +409,8 @@ class ScanSealed(_Scan):
     length of each, 4 bytes little-endian. `reverse` is false, `read_ts` not 0.
     """
 
+    applied: Applied = 0
+
 
 @_write(25, repeat=Repeat.AGAIN, rises=True, fills=True)
 class Ingest(Request):
@@ -424,6 +432,17 @@ class Held(Request):
     key: Key
     start_ts: Fresh
     anchor: OtherKey
+
+
+@_query(27)
+class Mark(Request):
+    """→ read_ts, applied. At the leader, of the partition of `key`: whoever has applied so much of
+    its log has every version at or below this timestamp, or an intent in its place. `read_ts` is
+    0: the leader takes a fresh one, after the request came.
+    """
+
+    key: Key
+    read_ts: Timestamp
 
 
 GET: Final = Get.number
@@ -452,6 +471,7 @@ WRITE_ROWS: Final = WriteRows.number
 SCAN_SEALED: Final = ScanSealed.number
 INGEST: Final = Ingest.number
 HELD: Final = Held.number
+MARK: Final = Mark.number
 
 PARTITION_VERBS: Final = tuple(VERBS)
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
@@ -463,6 +483,7 @@ NEEDS_TIMESTAMP: Final = frozenset(one.number for one in PARTITION_VERBS if one.
 RISING: Final = frozenset(one.number for one in PARTITION_VERBS if one.rises)
 # Answered from the applied state; the others go through the log.
 READS: Final = frozenset(one.number for one in PARTITION_VERBS if one.action is Action.READ)
+FRESH_READS: Final = frozenset({READ_NOW, MARK})  # they take a timestamp along, if they name none
 RANGES: Final = frozenset(one.number for one in PARTITION_VERBS if one.touches is Touches.RANGE)
 
 # ----------------------------------------------------------------------------------- node methods
@@ -518,6 +539,13 @@ class FindTxn(Request):
     start_ts: Timestamp
 
 
+@_served(88)
+class Places(Request):
+    """→ [[node, host, port, datacenter, rack, machine], …]: the nodes with data, as far as this one
+    knows; "" is not said.
+    """
+
+
 @verb(132, by=Caller.MASTER, action=Action.NODE, on=CLUSTER)
 class SplitPoint(Request):
     """→ key | None. Where its leader would cut it (kv/replica/cutting.py)."""
@@ -531,4 +559,5 @@ LOOKUP: Final = Lookup.number
 TSO: Final = Tso.number
 STATS: Final = Stats.number
 FIND_TXN: Final = FindTxn.number
+PLACES: Final = Places.number
 SPLIT_POINT: Final = SplitPoint.number

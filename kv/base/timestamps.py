@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 LOGICAL_BITS: Final = 18
 LOGICAL_MAX: Final = (1 << LOGICAL_BITS) - 1
 MAX: Final = (1 << 64) - 1
+_AGO: Final = re.compile(r"-\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|min|h|d)", re.ASCII)
+_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def compose(physical_ms: int, logical: int = 0) -> int:
@@ -20,6 +23,12 @@ def compose(physical_ms: int, logical: int = 0) -> int:
 def physical_ms(ts: int) -> int:
     """Milliseconds since the epoch."""
     return ts >> LOGICAL_BITS
+
+
+def ago_ms(text: str) -> int | None:
+    """How many ms ago a text like -10s says; None: it says something else."""
+    found = _AGO.fullmatch(text.strip())
+    return None if found is None else round(float(found[1]) * _MS[found[2]])
 
 
 def parse(text: str, what: str = "timestamp") -> int:

@@ -237,6 +237,11 @@ class KvClient:
         location = self._router.find(key)
         return None if location is None else location.descriptor
 
+    def leader_of(self, key: bytes) -> Address | None:
+        """Where the leader of a key's partition is, if the cache has it."""
+        location = self._router.find(key)
+        return None if location is None else location.address
+
     async def split_by_partition(
         self, keys: Iterable[bytes], *, budget_ms: int = 0
     ) -> list[tuple[PartitionDescriptor, list[bytes]]]:

@@ -13,5 +13,6 @@ class PartitionCounters:
     writes: int = 0
     entries: int = 0
     refused: int = 0
+    by_replicas: int = 0  # reads that replicas answered that do not lead
     waited: int = 0  # reads that had to wait for a version in flight
     drains: int = 0

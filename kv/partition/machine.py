@@ -20,7 +20,7 @@ Rules (each has a directed test in tests/kv/partition; more of them where they a
   * whoever waits when the leadership ends, or when his keys move, gets an error that says so.
 
 Sources: HBase's MultiVersionConcurrencyControl and group commit; facts on the hot path are in
-docs/performance.md. Left out: follower reads.
+docs/performance.md. What a replica answers that does not lead: replica_reads.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kv.base.limits import (
     QUEUE_REQUESTS_MAX,
 )
 from kv.base.members import Alone, Members
-from kv.base.methods import FENCED, NEEDS_TIMESTAMP, NEW_WRITES, READ_NOW, RISING
+from kv.base.methods import FENCED, FRESH_READS, NEEDS_TIMESTAMP, NEW_WRITES, RISING
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
 from kv.base.waits import Waits
@@ -67,6 +67,7 @@ from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
 from kv.partition.reader import Reader
 from kv.partition.reads import read_ts_of
+from kv.partition.replica_reads import ReplicaReads
 from kv.partition.replies import Replies
 from kv.partition.requests import weight
 from kv.partition.reshaping import MakeShape, Shaping, stays
@@ -114,6 +115,14 @@ class PartitionMachine:
             traffic=self.traffic,
             recent=self.recent,
             touch=self._wanted,
+        )
+        self._replica_reads = ReplicaReads(
+            replica,
+            self._reader,
+            replies,
+            scheduler=scheduler,
+            timers=timers,
+            counters=self.counters,
         )
         self._flight = Flight(
             self.view,
@@ -230,6 +239,20 @@ class PartitionMachine:
         self.submit(Callback(then, self._scheduler.faults), [0, method, inf, d.id, d.epoch, *args])
 
     @property
+    def awaits_log(self) -> bool:
+        """Whether somebody waits here until more of the leader's log is applied (`look_again`)."""
+        return bool(self._replica_reads.waiting)
+
+    def look_again(self) -> None:
+        """More of it is."""
+        self._wanted()
+
+    @property
+    def closed_ts(self) -> int:
+        """The highest timestamp that this replica has answered at while it did not lead."""
+        return self._replica_reads.closed_ts
+
+    @property
     def read_point(self) -> ReadPoint:
         """Up to which commit timestamp the applied state is complete."""
         return self._flight.read_point
@@ -262,9 +285,9 @@ class PartitionMachine:
         else:
             batch, self._queue = queue, []
         if not serving:
-            behind, self._reader.behind = self._reader.behind, []
-            self._replies.refuse_all(behind + batch, self._replies.not_leader())
+            self._replica_reads.serve(batch)
             self._count_aside()
+            self._aside += len(self._replica_reads.waiting)
             return
         self._confirmed = False
         clock = self._scheduler.clock
@@ -386,6 +409,7 @@ class PartitionMachine:
             self._reader.behind,
             self._later,
             self._reader.unsure,
+            self._replica_reads.waiting,
         ):
             gone += [item for item in items if not stay(item[1])]
             items[:] = [item for item in items if stay(item[1])]
@@ -545,12 +569,12 @@ class PartitionMachine:
 
     def _dated(self, reads: list[Item], first: int) -> list[Item]:
         """Those that may be served now that `first` and the following ones were handed out: each
-        READ_NOW gets one of them. The writes' ones lie above, so no commit comes below a read.
+        FRESH_READS gets one of them. The writes' ones lie above, so no commit comes below a read.
         """
         over, fresh = [], first
         for item in reads:
             r = item[1]
-            if (read_ts := read_ts_of(r)) == MAX and r[1] == READ_NOW:
+            if (read_ts := read_ts_of(r)) == MAX and r[1] in FRESH_READS:
                 r[6], fresh = fresh, fresh + 1
             elif read_ts >= first:
                 # A timestamp that is not over yet may get commits below it after it was read.
@@ -659,6 +683,9 @@ class PartitionMachine:
             self.view.reset()
             self._flight.read_point = ReadPoint(self._state.top_ts)
             self._evaluator.top_ts = max(self._evaluator.top_ts, self._state.top_ts)
+            self._queue[:0] = self._replica_reads.release()
+            if self._queue:
+                self._wanted()
             return
         self._dismiss(self._replies.not_leader())
 

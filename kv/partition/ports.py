@@ -79,6 +79,11 @@ class AppliedState(ReadView, Protocol):
         ...
 
     @property
+    def index(self) -> int:
+        """Up to where the log is applied."""
+        ...
+
+    @property
     def top_ts(self) -> int:
         """The highest commit timestamp that was applied."""
         ...
@@ -113,6 +118,10 @@ class ReplicaPort(Protocol):
 
     def serving(self) -> bool:
         """May the applied state be read now as the newest, and commands be proposed?"""
+        ...
+
+    def readable(self) -> bool:
+        """Is what is applied here a state of the partition, whole and undamaged?"""
         ...
 
     def leads(self) -> bool:

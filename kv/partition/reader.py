@@ -64,12 +64,15 @@ class Reader:
         self.behind_due = False  # some of them may go on
         self.unsure: list[Item] = []  # reads at timestamps that may not be over yet
         self.high = 0  # the highest timestamp that a read was served at
+        self._leads = True  # of the reads that are being served
         self.known_ts = 0  # the highest timestamp known to be handed out
 
-    def serve(self, items: list[Item], newest_ms: int) -> None:
+    def serve(self, items: list[Item], newest_ms: int, *, leads: bool = True) -> None:
         """`newest_ms`: the time, and not before the read point's, so that what is expired stays
-        expired when the clock is set back.
+        expired when the clock is set back. `leads`: this replica does; for others all of `items`
+        are at timestamps that are over (replica_reads.py).
         """
+        self._leads = leads
         self._counters.reads += len(items)
         state, dirty = self._state, self._scheduler.dirty
         locks = state.locks.by_key or state.locks.apart.locks  # whether there are any
@@ -141,7 +144,7 @@ class Reader:
             self._await_changes(item)
             return 0
         read_ts = read_ts_of(r)
-        if read_ts > self.known_ts:
+        if read_ts > self.known_ts and self._leads:
             self.unsure.append(item)
             self._counters.reads -= 1  # counted when it is served
             return 0

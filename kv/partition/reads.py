@@ -1,12 +1,12 @@
-"""GET, MGET, READ_NOW, SCAN and CHANGES: answered from the applied state, in the synchronous step
-that looks.
+"""GET, MGET, READ_NOW, SCAN, CHANGES and MARK: answered from the applied state, in the synchronous
+step that looks.
 
 A read at R must wait while a version at or below R is in flight on its keys: its timestamp was
 taken before, so the snapshot contains it. The same for an intent of a parallel commit whose bound
 is at or below R: it may be committed at that very bound as soon as it is durable
 (kv.mvcc.recover). Other in-flight intents need no wait: their commit timestamp will be taken later
-than R was. A resolution in flight is a version in flight, so it is never a lost
-read.
+than R was. A resolution in flight is a version in flight, so it is never a lost read. MARK looks at
+every key of the partition.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.methods import (
     CHANGES,
+    FRESH_READS,
     GET,
     HELD,
+    MARK,
     MGET,
     PAIRS,
     PARTITION_VERBS,
@@ -59,7 +61,7 @@ def read_ts_of(r: list[Any]) -> int:
     """
     if r[1] == CHANGES:
         return serve_changes.read_ts_of(r)
-    if r[1] == READ_NOW:
+    if r[1] in FRESH_READS:
         return r[6] or MAX
     if r[1] in _OF_NO_TIME:
         return 0
@@ -86,7 +88,7 @@ def bytes_of(r: list[object], result: list[Any]) -> int:
         return version_pairs.bytes_of(result)
     if r[1] == PARTS:
         return sum(map(len, result[0]))
-    if r[1] == HELD:
+    if r[1] == HELD or r[1] == MARK:
         return 0
     if r[1] == SCAN_VALUES or r[1] == SCAN_SEALED:
         return sum(map(len, result[0]))
@@ -111,6 +113,8 @@ def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
     match r[1]:
         case methods.GET:
             return r[5] in pending
+        case methods.MARK:
+            return True
         case methods.MGET | methods.READ_NOW:
             return any(map(pending.__contains__, r[5]))
         case _:
@@ -161,6 +165,8 @@ def _read(
         return version_pairs.pairs(state, recent, state.top_ts, r), 0
     if r[1] == PARTS:
         return parts(state, r), 0
+    if r[1] == MARK:
+        return [r[6], state.index], 0
     if r[1] == HELD:
         return [_held(state, *r[5:])], 0
     if r[1] == GET:

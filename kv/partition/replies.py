@@ -7,7 +7,7 @@ here while he waits for a key is taken out of its queue, so that nobody is answe
 
 from __future__ import annotations
 
-from kv.base.errors import Corruption, KvorumError, to_wire
+from kv.base.errors import Corruption, KeyLocked, KvorumError, to_wire
 from kv.base.members import Members
 from kv.partition.admission import Item
 from kv.partition.answers import not_leader
@@ -61,10 +61,14 @@ class Replies:
 
     def error_fields(self, error: KvorumError) -> list[object]:
         """The fields of a refusal. Damage is this replica's own matter while another one has what
-        was asked for: the request was not executed, and is sent there.
+        was asked for: the request was not executed, and is sent there. So is a read that met an
+        intent at a replica that does not lead: what became of it may be in the leader's log.
         """
-        if isinstance(error, Corruption) and self._replica.damaged(error):
+        replica = self._replica
+        if isinstance(error, Corruption) and (replica.damaged(error) or not replica.leads()):
             error = not_leader(self._view.descriptor, None, self._members)
+        elif isinstance(error, KeyLocked) and not replica.leads():
+            error = self.not_leader()
         return to_wire(error)
 
     def not_leader(self) -> KvorumError:

@@ -105,7 +105,7 @@ def _finish(r: list[object]) -> Keys:
 # read what they need themselves, at once.
 _RULES: Final[dict[int, Callable[[list[Any]], Keys]]] = {
     **dict.fromkeys(RANGES, _range),
-    **dict.fromkeys((GET, methods.HELD, methods.PUT, methods.DELETE), _key),
+    **dict.fromkeys((GET, methods.HELD, methods.MARK, methods.PUT, methods.DELETE), _key),
     methods.SCAN_SEALED: _scan_sealed,
     methods.RESOLVE: _resolve,
     methods.RECOVER: _recover,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kv.base.errors import KvorumError
-from kv.base.methods import READ_NOW
+from kv.base.methods import FRESH_READS
 from kv.partition.admission import Item
 from kv.partition.ports import Taken
 
@@ -38,7 +38,7 @@ class Asked:
     ) -> None:
         self.reads = reads  # at timestamps that may not be over yet, or at one of these
         self.writes = writes  # in order of arrival
-        self.fresh = sum(r[1] == READ_NOW and not r[6] for _, r in reads)
+        self.fresh = sum(r[1] in FRESH_READS and not r[6] for _, r in reads)
         self.n = self.fresh + n  # the first ones are for those reads
         self.doubted = doubted  # some of the commands claim what was not known (claims.py)
         self.late = False  # the answer comes in a later step

@@ -126,6 +126,9 @@ class Replica:
     def serving(self) -> bool:
         return self._leading and self.group.can_serve_reads()
 
+    def readable(self) -> bool:
+        return not (self._stopped or self.installing or self.damage)
+
     def leads(self) -> bool:
         return self._leading
 
@@ -366,6 +369,8 @@ class Replica:
             self._backlog.popleft()
             if work.entry is not None:
                 self.machine.applied(work.entry)
+            elif self.machine.awaits_log:
+                self.machine.look_again()
             if work.shape is not None:
                 self.machine.reshaped()
                 self.on_reshaped(self, work.shape)

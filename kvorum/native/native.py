@@ -28,8 +28,9 @@ from kv.base.errors import (
 )
 from kv.base.limits import BATCH_OPS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
-from kv.base.ports import Timers
+from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
+from kv.client.replicas import Replicas
 from kvorum.api import cursor
 from kvorum.api.cursor import storage_range, table_id, user_page
 from kvorum.api.model import (
@@ -94,12 +95,18 @@ class NativeBackend(NativeAdmin):
         self._close = close
         self._watchers: weakref.WeakSet[NativeWatcher] = weakref.WeakSet()
 
+    def read_past_near(self, here: tuple[str, str, str], rng: Rng) -> None:
+        """Let the replicas answer reads of the past that are nearest to this datacenter, rack and
+        server; "": not said.
+        """
+        self.txn.read_past_by(Replicas.near(here, self.kv, self._timers, rng))
+
     # ------------------------------------------------------------------------------------ data
 
     async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
         prefix = self._names.known(ns, table) or await self._names.prefix(ns, table)
         try:
-            value, version = await self._txn.get(prefix + key, at)
+            value, version = await self._txn.get(prefix + key, at, replicas=True)
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.get(ns, table, key, at)
@@ -140,7 +147,9 @@ class NativeBackend(NativeAdmin):
         try:
             if high <= low:
                 return Page([], None, await self._moment(span.at))
-            page = await self._txn.scan(low, high, limit=limit, reverse=span.reverse, at=span.at)
+            page = await self._txn.scan(
+                low, high, limit=limit, reverse=span.reverse, at=span.at, replicas=True
+            )
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.scan(ns, table, spec)
@@ -163,7 +172,7 @@ class NativeBackend(NativeAdmin):
         prefixes = await self._prefixes((k.ns, k.table) for k in keys)
         wanted = [prefixes[k.ns, k.table] + k.key for k in keys]
         try:
-            found, at = await self._txn.multi_get(wanted, at)
+            found, at = await self._txn.multi_get(wanted, at, replicas=True)
         except KvorumError as e:
             moved = [await self._moved(e, *name, prefix) for name, prefix in prefixes.items()]
             if any(moved):

@@ -22,9 +22,10 @@ async def connect_backend(
     timeout_ms: int,
     tls: Tls | None = None,
     credential: Credential | None = None,
+    near: tuple[str, str, str] | None = None,
 ) -> NativeBackend:
     """A backend over the native protocol; `credential` and what it raises:
-    `kv.client.client.connect`.
+    `kv.client.client.connect`. `near`: NativeBackend.read_past_near; None: leaders alone answer.
     """
     from kv.client.client import connect as connect_kv
     from kvorum.native.native import NativeBackend
@@ -47,4 +48,7 @@ async def connect_backend(
         kv.close()
 
     seen = RemoteCatalog(kv)
-    return NativeBackend(kv, txn, oracle.take, timers, close=close, seen=seen)
+    backend = NativeBackend(kv, txn, oracle.take, timers, close=close, seen=seen)
+    if near is not None:
+        backend.read_past_near(near, rng)
+    return backend

@@ -79,6 +79,7 @@ def add_figures(metrics: Metrics, node: Parts) -> None:
     metrics.add("waits", store.wait_figures)
     metrics.add("heartbeat", store.beat_figures)
     metrics.add("client", store.kv.figures)
+    metrics.add("replica_reads", store.replicas.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
     metrics.add("process", node.ports.seats.figures)

@@ -19,10 +19,11 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from kv.base.config import NodeConfig
+from kv.base.config import NodeConfig, split_address
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
+from kv.client.replicas import Site
 from kvorum.api.verbs import OLDEST_INTENT
 from kvorum.cluster.forced_members import Audit
 from kvorum.cluster.members import members, placed
@@ -129,6 +130,13 @@ class Upkeep:
         self._store.pulse.members([*here, *known])
         staying = (NodeState.MEMBER, NodeState.JOINING, NodeState.LEAVING)
         self._holders = [row.id for row in rows if row.state in staying]
+        self._store.sites.learn(
+            {
+                row.id: Site(split_address(row.address), row.domains)
+                for row in rows
+                if row.address and not row.witness and row.state in staying
+            }
+        )
 
     def _oldest_intent(self) -> list[object]:
         """The method OLDEST_INTENT."""

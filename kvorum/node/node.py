@@ -363,6 +363,7 @@ class Node(Parts):
         )
         self.shaping = Shaping(store, self.master, self.bus, groups)
         self.bus.settings.follow("gc.interval_ms", self.upkeep.collector.pace)
+        self.bus.settings.follow("reads.replica_age_ms", store.past_by_replicas)
         self.bus.settings.follow_limits(self.guard.tenants.follow)
         self._serve_nodes(groups)
         store.dispatcher.add_stats(store.tso.stats)

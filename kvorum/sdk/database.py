@@ -100,14 +100,14 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         return await self._backend.multi_write(checked_ops(ops))
 
     async def multi_get(
-        self, keys: Sequence[tuple[str, str, Bytes]], *, at: int | None = None
+        self, keys: Sequence[tuple[str, str, Bytes]], *, at: int | str | None = None
     ) -> list[Record | None]:
         """The records of many `(namespace, table, key)` at one snapshot."""
         wanted = [TableKey(ns, table, user_key(k)) for ns, table, k in keys]
         return (await self._backend.multi_get(wanted, snapshot_at(at)))[0]
 
     def snapshot(
-        self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
+        self, at: int | str | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
     ) -> Beginning[AsyncSnapshot]:
         """Everything as it is now, or was at the timestamp `at`, held until it is closed: `async
         with db.snapshot() as s`, or `s = await db.snapshot()`.

@@ -85,7 +85,7 @@ class Table(Facade[AsyncTable]):
     def name(self) -> str:
         return self._async.name
 
-    def get(self, key: Bytes, *, at: int | None = None) -> Record | None:
+    def get(self, key: Bytes, *, at: int | str | None = None) -> Record | None:
         """The record, or None if there is none. `at` reads the snapshot of that timestamp."""
         return self._call(self._async.get(key, at=at))
 
@@ -118,7 +118,7 @@ class Table(Facade[AsyncTable]):
         reverse: bool = False,
         limit: int = 0,
         cursor: str | None = None,
-        at: int | None = None,
+        at: int | str | None = None,
     ) -> Page:
         """One page in key order, `[start, end)`; the next one with `cursor=page.cursor`, at the
         same snapshot.
@@ -142,12 +142,14 @@ class Table(Facade[AsyncTable]):
         start: Bytes | None = None,
         end: Bytes | None = None,
         reverse: bool = False,
-        at: int | None = None,
+        at: int | str | None = None,
     ) -> Iterator[Item]:
         """All records of the range, page by page, at one snapshot."""
         return all_rows(partial(self.scan, at=at), prefix, start, end, reverse=reverse)
 
-    def multi_get(self, keys: Sequence[Bytes], *, at: int | None = None) -> list[Record | None]:
+    def multi_get(
+        self, keys: Sequence[Bytes], *, at: int | str | None = None
+    ) -> list[Record | None]:
         """The records of many keys at one snapshot, in the order of `keys`."""
         return self._call(self._async.multi_get(keys, at=at))
 
@@ -477,13 +479,13 @@ class Database(Facade[AsyncDatabase]):
         return self._call(self._async.multi_write(ops))
 
     def multi_get(
-        self, keys: Sequence[tuple[str, str, Bytes]], *, at: int | None = None
+        self, keys: Sequence[tuple[str, str, Bytes]], *, at: int | str | None = None
     ) -> list[Record | None]:
         """The records of many `(namespace, table, key)` at one snapshot."""
         return self._call(self._async.multi_get(keys, at=at))
 
     def snapshot(
-        self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
+        self, at: int | str | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
     ) -> Snapshot:
         """Everything as it is now, or was at the timestamp `at`, held until it is closed: `with
         db.snapshot() as s`, or `s = db.snapshot()`.

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from kv.base import timestamps
+from kv.base.adapters import ago
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError
 from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.api.backend import Backend, Session
@@ -37,7 +38,7 @@ def scan_spec(
     reverse: bool,
     limit: int,
     cursor: str | None = None,
-    at: int | None = None,
+    at: int | str | None = None,
 ) -> ScanSpec:
     """The arguments of a scan, checked."""
     return ScanSpec(
@@ -51,12 +52,21 @@ def scan_spec(
     )
 
 
-def snapshot_at(at: int | None) -> int:
-    """A snapshot timestamp; None = the newest. Raises InvalidArgument."""
+def snapshot_at(at: int | str | None) -> int:
+    """A snapshot timestamp, or that of so long ago ("-10s"); None = the newest. Raises
+    InvalidArgument.
+    """
     if at is None:
         return 0
+    if isinstance(at, str):
+        try:
+            at = ago(at) or at
+        except ValueError as e:
+            raise InvalidArgument(f"at: {e}") from None
     if type(at) is not int or not 0 < at <= timestamps.MAX:
-        raise InvalidArgument(f"at must be a timestamp or a version, got {at!r}")
+        raise InvalidArgument(
+            f"at must be a timestamp or a version, or how long ago ('-10s'), got {at!r:.60}"
+        )
     return at
 
 
@@ -100,7 +110,7 @@ class AsyncTable:
     def __repr__(self) -> str:
         return f"<kvorum table {self.ns}.{self.name}>"
 
-    async def get(self, key: Bytes, *, at: int | None = None) -> Record | None:
+    async def get(self, key: Bytes, *, at: int | str | None = None) -> Record | None:
         """The record, or None if there is none. `at` reads the snapshot of that timestamp."""
         return await self._backend.get(self.ns, self.name, user_key(key), snapshot_at(at))
 
@@ -139,7 +149,7 @@ class AsyncTable:
         reverse: bool = False,
         limit: int = 0,
         cursor: str | None = None,
-        at: int | None = None,
+        at: int | str | None = None,
     ) -> Page:
         """One page in key order, `[start, end)`; the next one with `cursor=page.cursor`, at the
         same snapshot.
@@ -154,13 +164,13 @@ class AsyncTable:
         start: Bytes | None = None,
         end: Bytes | None = None,
         reverse: bool = False,
-        at: int | None = None,
+        at: int | str | None = None,
     ) -> AsyncIterator[Item]:
         """All records of the range, page by page, at one snapshot."""
         return all_rows(partial(self.scan, at=at), prefix, start, end, reverse=reverse)
 
     async def multi_get(
-        self, keys: Sequence[Bytes], *, at: int | None = None
+        self, keys: Sequence[Bytes], *, at: int | str | None = None
     ) -> list[Record | None]:
         """The records of many keys at one snapshot, in the order of `keys`."""
         wanted = [TableKey(self.ns, self.name, user_key(k)) for k in keys]

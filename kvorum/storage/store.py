@@ -27,8 +27,10 @@ from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.internal_errors import Faults
 from kv.base.keys import META_RANGE
-from kv.base.methods import SPLIT_POINT, TSO
+from kv.base.methods import PLACES, SPLIT_POINT, TSO
+from kv.base.timestamps import physical_ms
 from kv.base.waits import Held, Waits
+from kv.client.replicas import Replicas, Sites
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.replica.cutting import SplitPoint
@@ -226,6 +228,11 @@ class Store:
         self.txn = TxnClient(
             *(self.kv, self.oracle, ports.clock, ports.rng, ports.timers), loop_s=ports.loop_s
         )
+        here = (*config.site, config.server or config.address.rpartition(":")[0])
+        self.sites = Sites(here, ports.timers, ports.rng, node=self.identity.node)
+        self.replicas = Replicas(self.kv, self.sites, ports.timers)
+        self.txn.read_past_by(self.replicas)
+        self.dispatcher.register(PLACES, self.sites.places)
         others = Everywhere(self.waits, self.cluster.calls, lambda: self.cluster.peers.nodes)
         self.wait_care = WaitCare(self.waits, self.txn.resolver, others, ports.timers)
         loop = asyncio.get_running_loop()
@@ -502,12 +509,15 @@ class Store:
     def replica_figures(self) -> Mapping[str, int]:
         """For metrics: how each partition stands, by names of kvorum/http/metrics/figures.py."""
         figures: dict[str, int] = {}
+        now_ms = self.ports.clock.now_ms()
         for replica in self.manager.replicas():
             id_, state = replica.descriptor.id, replica.state
             figures[f"leader.{id_}"] = int(replica.leads())
             figures[f"term.{id_}"] = replica.group.term
             figures[f"applied_index.{id_}"] = state.index
             figures[f"waiting.{id_}"] = replica.machine.waiting
+            closed_ms = 0 if replica.leads() else physical_ms(replica.machine.closed_ts)
+            figures[f"closed_lag_ms.{id_}"] = max(0, now_ms - closed_ms) if closed_ms else 0
             figures[f"intents.{id_}"] = len(state.locks)
             figures[f"live_bytes.{id_}"] = state.live_bytes
             status = replica.group.status()
@@ -538,6 +548,10 @@ class Store:
         """What a read of the newest state is served at now; 0 = the partition is not here."""
         machine = self.manager.by_id(partition)
         return 0 if machine is None else machine.read_point.top
+
+    def past_by_replicas(self, age_ms: int) -> None:
+        """Reads so far in the past go to the nearest replica; 0: none do."""
+        self.txn.replica_age_ms = age_ms
 
     def wait_figures(self) -> Mapping[str, int]:
         """For metrics: writes that waited for others."""

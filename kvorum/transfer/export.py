@@ -169,7 +169,7 @@ class _Export:
             most = SCAN_ROWS_MAX // 2
             if rate:
                 most = page_of(limit - size, read, size, most)
-            page = await txn.scan(start, high, limit=most, at=state["at"])
+            page = await txn.scan(start, high, limit=most, at=state["at"], replicas=True)
             for key, value, _ in page.items:
                 read += 1
                 size += len(key) + len(value)

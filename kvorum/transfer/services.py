@@ -151,7 +151,7 @@ async def scan_expiring(
     txn: TxnClient, start: bytes, end: bytes, at: int, limit: int
 ) -> tuple[ScanPage, dict[int, int]]:
     """See txn.reading.reader.Reader.scan_expiring."""
-    return await txn.reader.scan_expiring(
+    return await txn.reader_at(at).scan_expiring(
         start, end, at, limit=limit, budget_ms=DEADLINE_MS_DEFAULT
     )
 

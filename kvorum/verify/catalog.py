@@ -20,6 +20,7 @@ from kvorum.verify.checkers import (
     refusals,
     sets,
     skew,
+    stale,
     transactions,
     unique,
     versions,
@@ -37,6 +38,7 @@ from kvorum.verify.workloads.procedure import Procedures
 from kvorum.verify.workloads.register import Register
 from kvorum.verify.workloads.sets import Set
 from kvorum.verify.workloads.skew import Skew
+from kvorum.verify.workloads.stale import Stale
 from kvorum.verify.workloads.uniqueids import UniqueIds
 
 Checker = Callable[[History], list[Anomaly]]
@@ -50,6 +52,7 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (LongFork, (longfork.check,)),
     (Monotonic, (monotonic.check, counters.check)),
     (Batch, (batches.check,)),
+    (Stale, (batches.check, stale.check)),
     (UniqueIds, (unique.check,)),
     (Procedures, (procedures.check,)),
     (Feed, (feed.check,)),

@@ -149,7 +149,9 @@ class Session:
         count = min(CONNECTIONS_MAX, self.wanted.clients * len(self.wanted.workloads))
         async with AsyncExitStack() as stack:
             opened = [
-                await stack.enter_async_context(await aconnect(url, timeout_ms=OPERATION_MS))
+                await stack.enter_async_context(
+                    await aconnect(url, timeout_ms=OPERATION_MS, near="")
+                )
                 for _ in range(count)
             ]
             yield opened

@@ -35,6 +35,7 @@ from kv.base.limits import (
     PARTITION_BYTES_MAX_MAX,
     PARTITION_BYTES_MAX_MIN,
     PARTITION_LOAD_MIN_DEFAULT,
+    REPLICA_AGE_MS,
     SETTINGS_ROWS_MAX,
 )
 from procedures.bus import core, targets
@@ -106,6 +107,12 @@ KNOWN: Final[Mapping[str, Known]] = {
             ("connections_max", 100_000, "native and SQL connections of one {}"),
         )
     },
+    "reads.replica_age_ms": Known(
+        0,
+        86_400_000,
+        REPLICA_AGE_MS,
+        "reads so far in the past are answered by the nearest replica; 0: by leaders alone",
+    ),
     "gc.interval_ms": Known(
         100, 3_600_000, 0, "between two rounds of the garbage collector; 0: as the node is started"
     ),

@@ -18,7 +18,7 @@ import msgspec
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KvorumError, to_json
 from kvorum.api.model import Record
-from kvorum.http.wire.fields import from_b64, wrong
+from kvorum.http.wire.fields import from_b64, snapshot, wrong
 
 JSON = b"application/json"
 MSGPACK = b"application/msgpack"
@@ -198,10 +198,8 @@ class Query:
 
     def snapshot(self) -> int:
         """The parameter `at`; 0 = it is not there."""
-        at = self.version("at")
-        if at == 0:
-            raise wrong("at", "a timestamp or a version", "0")
-        return at or 0
+        value = self.text("at")
+        return 0 if value is None else snapshot(value, "at")
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         value = self.text(name)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kv.base import limits, timestamps
+from kv.base.adapters import ago
 from kv.base.errors import InvalidArgument, TooLarge
 
 Schema = dict[str, object]
@@ -87,10 +88,17 @@ def _version(value: object, where: str) -> int:
     raise wrong(where, "a decimal string", value)
 
 
-def _snapshot(value: object, where: str) -> int:
-    at = _version(value, where)
+def snapshot(value: object, where: str) -> int:
+    """A timestamp, or that of so long ago (-10s). Raises InvalidArgument."""
+    if isinstance(value, str) and value.startswith("-"):
+        try:
+            at = ago(value)
+        except ValueError as e:
+            raise InvalidArgument(f"{where}: {e}") from None
+    else:
+        at = _version(value, where)
     if not at:
-        raise wrong(where, "a timestamp or a version", value)
+        raise wrong(where, "a timestamp or a version, or how long ago: -10s", value)
     return at
 
 
@@ -193,7 +201,7 @@ _DATA_SCHEMA: Schema = {
 DATA = Kind(_data, _DATA_SCHEMA)
 TEXT = Kind(_text, {"type": "string"})
 VERSION = Kind(_version, {"type": "string", "pattern": "^[0-9]+$"})
-SNAPSHOT = Kind(_snapshot, VERSION.schema)
+SNAPSHOT = Kind(snapshot, {"type": "string", "pattern": "^([0-9]+|-[0-9.]+(ms|s|m|min|h|d))$"})
 BOOL = Kind(_bool, {"type": "boolean"})
 
 
@@ -213,7 +221,7 @@ _NS = Field("ns", TEXT, "Namespace.")
 _TABLE = Field("table", TEXT, "Table.")
 _KEY = Field("key", DATA, f"Key, 1 to {limits.KEY_BYTES_MAX} bytes.")
 _VALUE = Field("value", DATA, f"Value, at most {limits.VALUE_BYTES_MAX} bytes.")
-AT = Field("at", SNAPSHOT, "Read the snapshot of this timestamp.", False)
+AT = Field("at", SNAPSHOT, "Read the snapshot of this timestamp, or of so long ago: -10s.", False)
 
 KEY: Fields = (_NS, _TABLE, _KEY)
 _IF_ABSENT = Field("if_absent", BOOL, "Only if the key does not exist (put).", False)

@@ -10,20 +10,15 @@ seconds ahead of the clocks, and by a clock a row that was written before would 
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
-from typing import Final
 
-from kv.base.timestamps import compose
+from kv.base.timestamps import ago_ms, compose
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError
-
-_AGO: Final = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
-_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def is_relative(text: str) -> bool:
     """Whether it counts from the present."""
-    return _AGO.fullmatch(text.strip()) is not None
+    return ago_ms(text) is not None
 
 
 def timestamp_of(text: str, now_ms: int) -> int:
@@ -31,8 +26,8 @@ def timestamp_of(text: str, now_ms: int) -> int:
     text = text.strip()
     if text.isascii() and text.isdigit():
         return int(text)
-    if found := _AGO.fullmatch(text):
-        return compose(now_ms - round(float(found[1]) * _MS[found[2]]))
+    if (ms := ago_ms(text)) is not None:
+        return compose(now_ms - ms)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -56,12 +56,12 @@ class ReadsAt:
         self.start_ts = at
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
-        return await self._client.get(key, self._at)
+        return await self._client.get(key, self._at, replicas=True)
 
     async def multi_get(
         self, keys: Sequence[bytes], *, tally: Tally | None = None
     ) -> list[tuple[bytes, int] | None]:
-        return (await self._client.multi_get(keys, self._at, tally=tally))[0]
+        return (await self._client.multi_get(keys, self._at, replicas=True, tally=tally))[0]
 
     async def scan(
         self,
@@ -73,7 +73,7 @@ class ReadsAt:
         tally: Tally | None = None,
     ) -> ScanPage:
         return await self._client.scan(
-            start, end, limit=limit, reverse=reverse, at=self._at, tally=tally
+            start, end, limit=limit, reverse=reverse, at=self._at, replicas=True, tally=tally
         )
 
     async def scan_values(

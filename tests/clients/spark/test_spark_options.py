@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import types as T
 
 from kv.base import limits
+from kv.base.adapters import SystemClock
 from kv.base.errors import InvalidArgument
+from kv.base.timestamps import physical_ms
 from pyspark_kvorum import DefaultSource
 from pyspark_kvorum.encoding import Encoder
 from pyspark_kvorum.options import BATCH, READ, STREAM, Options
@@ -108,6 +110,18 @@ def test_o14_at_is_as_of() -> None:
     assert days == {ReadOptions.parse({"at": "2026-11-22T00:00:00Z"}).at}
     with pytest.raises(InvalidArgument, match="asOf must be a version or a time"):
         ReadOptions.parse({"at": "-1"})
+    ago = ReadOptions.parse({"at": "-10s"}).at
+    assert 10_000 <= SystemClock().now_ms() - physical_ms(ago) < 60_000
+
+
+def test_o14_near_is_where_the_executors_run() -> None:
+    """Executors read in another datacenter, because a wrong label was taken."""
+    assert ReadOptions.parse({}).near is None
+    assert ReadOptions.parse({"near": ""}).near == ("", "", "")
+    assert ReadOptions.parse({"near": "rack=r1,dc=eu"}).near == ("eu", "r1", "")
+    for wrong in ("eu", "zone=eu", "dc=eu,dc=eu"):
+        with pytest.raises(InvalidArgument, match="option near must be"):
+            ReadOptions.parse({"near": wrong})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Every operation takes effect at one moment between two random delays, so what cl
 strictly serializable unless `broken` names a fault:
 
     stale-read       reads see the state of some time ago
+    lags             so do reads of a moment that their client names
     forgets          now and then an acknowledged write is not done
     no-conflicts     transactions commit without looking for conflicts
     torn             a batch or a transaction takes effect in two moments
@@ -96,6 +97,9 @@ class Model:
         for key, value in writes:
             self.rows.setdefault(key, []).append((version, value))
 
+    def past(self, at: int) -> int:
+        return max(1, at - 15) if self.broken == "lags" else at
+
     def read_at(self) -> int:
         return max(1, self.now - 15) if self.broken == "stale-read" else self.now
 
@@ -155,7 +159,7 @@ class ModelBackend:
         m = self.m
 
         def call() -> list[Record | None]:
-            snapshot = at or m.read_at()
+            snapshot = m.past(at) if at else m.read_at()
             return [m.seen(k.key.decode(), snapshot) for k in keys]
 
         return await m.read(call), at

@@ -247,6 +247,40 @@ BATCH_CLEAN = [
     Story("batch").does("read", GET, [None, None]),
 ]
 
+# ----------------------------------------------------------------------------------------- stale
+
+AT_5 = {"group": 1, "how": "past", "at": 5}
+AT_6 = {"group": 1, "how": "past", "at": 6}
+
+
+def stale() -> Story:
+    return Story("stale").does("write", batch_write(1), version=5)
+
+
+STALE = {
+    "missed": stale().does("write", batch_write(2), version=6).does("read", AT_6, ONE),
+    "missed: nothing": stale().does("read", AT_6, [None, None]),
+    "missed: not yet acknowledged when it was read": stale()
+    .does("read", AT_6, ONE)
+    .does("write", batch_write(2), version=6),
+    "future": stale().does("write", batch_write(2), version=6).does("read", AT_5, TWO),
+    "went-back": stale()
+    .maybe("write", batch_write(2))
+    .does("read", AT_6, TWO)
+    .does("read", AT_6, ONE),
+    "torn": stale().does("read", AT_5, [[1, 5], None]),
+    "went-back: now": stale().does("write", batch_write(2), version=6).does("read", GET, ONE),
+}
+STALE_CLEAN = [
+    stale()
+    .does("write", batch_write(2), version=6)
+    .does("read", AT_5, ONE)
+    .does("read", AT_6, TWO),
+    stale().maybe("write", batch_write(2)).does("read", AT_6, ONE).does("read", AT_6, ONE),
+    stale().maybe("write", batch_write(2)).does("read", AT_6, TWO).does("read", AT_5, ONE),
+    Story("stale").does("read", AT_5, [None, None]),
+]
+
 # ------------------------------------------------------------------------- ids, procedures, skew
 
 
@@ -396,6 +430,7 @@ ALL_BAD = {
     "long-fork": LONG_FORK,
     "monotonic": MONOTONIC,
     "batch": BATCH,
+    "stale": STALE,
     "procedure": PROCEDURE,
     "unique-ids": UNIQUE,
     "skew": SKEW,
@@ -408,6 +443,7 @@ ALL_CLEAN = {
     "long-fork": LONG_FORK_CLEAN,
     "monotonic": MONOTONIC_CLEAN,
     "batch": BATCH_CLEAN,
+    "stale": STALE_CLEAN,
     "procedure": PROCEDURE_CLEAN,
     "unique-ids": [taken_at_once()],
     "skew": SKEW_CLEAN,

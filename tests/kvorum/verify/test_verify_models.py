@@ -27,6 +27,7 @@ FOUND = {
     "long-fork": ("stale-read", "forgets", "refused-but-done"),
     "monotonic": ("stale-read", "forgets", "no-conflicts", "refused-but-done", "twice"),
     "batch": ("stale-read", "forgets", "torn", "refused-but-done"),
+    "stale": ("lags", "stale-read", "forgets", "torn", "refused-but-done"),
     "unique-ids": ("oracle-back",),
     "procedure": ("forgets", "refused-but-done", "twice"),
     "feed": ("forgets", "torn", "refused-but-done", "twice", "feed-drops", "feed-repeats"),
@@ -135,6 +136,7 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
     "cycle": ("read", _ring),
     "monotonic": ("final", _counter),
     "batch": ("read", _batch_read),
+    "stale": ("read", _batch_read),
     "procedure": ("final read", lambda r, rng: r | {rng.choice(sorted(r)): rng.choice([3, 5])}),
     "procedure id": ("submit", lambda r, _rng: r + 10**6),
 }

@@ -270,6 +270,9 @@ class ClientProcess:
             kv.close()
 
         backend = NativeBackend(kv, txn, oracle.take, timers, close=close)
+        if cluster.plan.replica_age_ms:
+            backend.read_past_near(("", "", ""), rng)
+            txn.replica_age_ms = cluster.plan.replica_age_ms
         return Database(backend, rng, cluster.plan)
 
 

@@ -19,10 +19,11 @@ import kv.mvcc.validate
 import kv.partition.evaluator
 import kv.partition.locks
 import kv.partition.reader
+import kv.partition.replica_reads
 import kv.partition.writes
 from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
-from kv.base.methods import ABORTED, BLIND, PENDING
+from kv.base.methods import ABORTED, BLIND, MARK, PENDING
 from kv.base.ops import Op
 from kv.base.system import CLUSTER
 from kv.base.timestamps import MAX
@@ -30,6 +31,7 @@ from kv.mvcc.get import newest
 from kv.mvcc.packed_rows import unpack_values
 from kv.partition.flight import Flight
 from kv.partition.reader import Reader
+from kv.partition.replica_reads import ReplicaReads
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
 from tests.sim.cluster.plan import Plan
@@ -45,6 +47,7 @@ Patch = tuple[Any, str, Any]
 """(where, name, what to put there instead)"""
 locks: Any = kv.partition.locks
 reader: Any = kv.partition.reader
+replica_reads: Any = kv.partition.replica_reads
 writes: Any = kv.partition.writes
 _set_lock: Any = kv.partition.locks.LockMirror.set
 
@@ -71,6 +74,32 @@ class Mutation:
     needed: int
     tune: Callable[[Plan], None] = _nothing
 
+
+# -------------------------------------------------------------------- replicas that do not lead
+
+_least_applied: Any = kv.partition.replica_reads.least_applied
+_must_wait: Any = kv.partition.reader.must_wait
+
+
+def _at_most_one(r: Any) -> int:
+    return min(1, _least_applied(r))
+
+
+def _not_for_marks(view: Any, r: Any, read_ts: int) -> Any:
+    return None if r[1] == MARK else _must_wait(view, r, read_ts)
+
+
+def _blind_replica(self: ReplicaReads, mine: Any) -> Any:
+    """`ReplicaReads._serve` over a state that seems to have no intents."""
+    state: Any = self._replica.state
+    there, state.locks = state.locks, kv.partition.locks.LockMirror()
+    try:
+        return _serve_mine(self, mine)
+    finally:
+        state.locks = there
+
+
+_serve_mine: Any = ReplicaReads._serve
 
 # ---------------------------------------------------------------------------- the participants
 
@@ -405,6 +434,27 @@ MUTATIONS: Final[dict[str, Mutation]] = {
             ),
         ],
         tune=_set(workload="register"),
+        needed=1,
+    ),
+    "replicas-answer-too-early": Mutation(
+        what="a replica answers whatever of the log it has applied",
+        breaks="a read of the past shows what was committed by then",
+        patches=lambda: [(replica_reads, "least_applied", _at_most_one)],
+        tune=_set(workload="stale", replica_age_ms=1, nodes=3, rates=()),
+        needed=3,
+    ),
+    "marks-too-early": Mutation(
+        what="a leader names a mark while versions below it are on their way",
+        breaks="who has applied up to a mark has all versions at or below it",
+        patches=lambda: [(reader, "must_wait", _not_for_marks)],
+        tune=_set(workload="stale", replica_age_ms=1, nodes=3, rates=(), think_s=0.003),
+        needed=3,
+    ),
+    "replicas-step-over-intents": Mutation(
+        what="a replica that does not lead takes no notice of intents",
+        breaks="what is committed is seen, resolved or not",
+        patches=lambda: [(ReplicaReads, "_serve", _blind_replica)],
+        tune=_set(workload="stale", replica_age_ms=1, nodes=3, rates=(), think_s=0.003),
         needed=1,
     ),
     "serve-when-deposed": Mutation(

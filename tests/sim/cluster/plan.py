@@ -13,6 +13,8 @@ MOSTLY = ("list-append", "list-append", "list-append", "bank")
 """The workloads that see most."""
 
 
+STALE = 0.1
+"""Share of the plans whose clients read the past at replicas, as far as their workload does."""
 RESHAPED = 0.2
 """Share of the plans in which partitions are split and merged, and in half of them moved."""
 
@@ -46,6 +48,8 @@ class Plan:
     gc_interval_ms: int = 30_000
     replicas: int = 0
     """Of each partition of the table; 0: one at every node."""
+    replica_age_ms: int = 0
+    """Clients read so far in the past at any replica; 0: at leaders alone."""
     kills_per_message: float = 0.0
     """Chance that a client dies at a message, sent or got."""
 
@@ -62,7 +66,7 @@ def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong."""
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
-    workload = rng.choice([*WORKLOADS, *MOSTLY])
+    workload = rng.choice([*(name for name in WORKLOADS if name != "stale"), *MOSTLY])
     plan = Plan(
         nodes=nodes,
         clients=rng.choice([3, 5, 8]),
@@ -95,4 +99,8 @@ def draw(rng: random.Random) -> Plan:
         if nodes > 1 and rng.random() < 0.5:
             plan.replicas = 3 if nodes > 3 else 2
             plan.weights["move"] = rng.choice([5, 20])
+    if rng.random() < STALE:
+        plan.workload = "stale"
+    if plan.workload == "stale" or rng.random() < STALE:
+        plan.replica_age_ms = rng.choice([1, 50, 500])
     return plan
