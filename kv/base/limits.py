@@ -38,7 +38,8 @@ STORES_MAX: Final = 64  # node processes of one machine
 SQL_PROCESSES_MAX: Final = 64  # of one node
 TAGS_MAX: Final = 16
 SHARDS_MAX: Final = 16  # storage shards beside the default one (kv.base.shards) …
-SHARD_CACHE_BYTES: Final = 16 * MiB  # … and what each keeps of its files in memory
+SHARD_CACHE_BYTES: Final = 16 * MiB  # … what each keeps of its files in memory, …
+SHARD_MOVE_BYTES_PER_S: Final = 32 * MiB  # … and how fast a replica moves to another one
 TABLES_MAX: Final = 10_000  # per namespace
 NAMESPACES_MAX: Final = 1_000
 

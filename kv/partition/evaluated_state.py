@@ -60,6 +60,14 @@ class Evaluated:
         self.recorded = Recorded()
         self.reset()
 
+    def rows_moved(self, descriptor: PartitionDescriptor) -> None:
+        """The applied state is read from elsewhere; what was prepared to be written there was
+        prepared in vain.
+        """
+        self.descriptor, self._get = descriptor, self._state.cur
+        if self.flying is not None:
+            self.flying.batch = None
+
     # -- View
 
     @property

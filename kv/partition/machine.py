@@ -397,6 +397,11 @@ class PartitionMachine:
             self._reroute(partial(stays, old, new))
         self._shaped(None)
 
+    def rows_moved(self) -> None:
+        """They lie in another storage shard now."""
+        self.descriptor = self._state.descriptor
+        self.view.rows_moved(self._state.descriptor)
+
     def retire(self) -> None:
         """The partition has become part of another: everybody is answered that it moved."""
         self._reroute(lambda _request: False)

@@ -18,11 +18,13 @@ from kv.replica.metakeys import (
     FROZEN,
     INSTALLING,
     LOST,
+    MOVING,
     SAFEPOINT,
     SIZES,
     encode_descriptor,
     meta_key,
 )
+from kv.replica.shard_move import forget
 from kv.replica.staging import clear
 from kv.storage.engine import Batch, Engine
 
@@ -35,6 +37,7 @@ RECORDS: Final = (
     FROZEN,
     INSTALLING,
     LOST,
+    MOVING,
     SAFEPOINT,
     SIZES,
 )
@@ -43,6 +46,7 @@ RECORDS: Final = (
 
 def absorb(batch: Batch, engine: Engine, gone: PartitionDescriptor) -> None:
     """Its rows stay, also if it was about to be removed with them."""
+    forget(batch, engine, gone)
     meta = engine.family("meta")
     for kind in (*RECORDS, DROPPING):
         batch.delete(meta_key(gone.id, kind), meta)

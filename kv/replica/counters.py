@@ -13,3 +13,4 @@ class ManagerCounters:
     snapshots_made: int = 0
     snapshots_installed: int = 0
     damaged: int = 0
+    shards_changed: int = 0

@@ -61,7 +61,7 @@ from kv.replica.metakeys import (
     unpack_applied,
     unpack_installing,
 )
-from kv.replica.ranges import due_rows, empty_slices, services
+from kv.replica.ranges import delete_own, due_rows, empty_slices, services
 from kv.replica.rowfiles import FILED, RowFiles
 from kv.replica.staging import (
     Staging,
@@ -208,6 +208,8 @@ class Installer:
         key = meta_key(self._new.id, DESCRIPTOR)
         batch.put(key, encode_descriptor(key, self._new), self._meta)
         for gone in self._absorbed:
+            if gone.shard != self._descriptor.shard:
+                delete_own(batch, self._engine, gone)
             absorb(batch, self._engine, gone)
         for service in services(self._descriptor):
             batch.delete(service, self._meta)

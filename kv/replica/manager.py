@@ -60,6 +60,7 @@ from kv.replica.metakeys import (
 )
 from kv.replica.ranges import delete_slices
 from kv.replica.replica import RETRY_S, Replica
+from kv.replica.shard_move import forget
 from kv.replica.staging import clear
 from kv.replica.state import PartitionState
 from kv.replica.syncs import Syncs
@@ -72,6 +73,7 @@ from raft.rules.membership import membership
 
 log = logging.getLogger(__name__)
 
+_TABLE_BYTES: Final = 4  # of a key
 OLDEST: Final = 1
 """Below every timestamp that was ever handed out."""
 
@@ -276,11 +278,15 @@ class ReplicaManager:
 
     async def create(self, descriptor: PartitionDescriptor) -> None:
         """Make and open a partition; durable when it returns. One that exists with the same id
-        stays as it is.
+        stays as it is; if it lies in another storage shard, it begins to move to this one.
 
         Raises InvalidArgument if its range overlaps another partition of this node.
         """
-        here = (self._replicas, self.births.coming, self._lost)
+        replica = self._replicas.get(descriptor.id)
+        if replica is not None:
+            self._move(replica, descriptor.shard)
+            return
+        here = (self.births.coming, self._lost)
         if any(descriptor.id in known for known in here):
             return
         if descriptor.id in self._dropping:
@@ -302,6 +308,24 @@ class ReplicaManager:
         await self._in_thread(self._engine.sync)
         if descriptor.id not in self._replicas:  # two callers may wait for the sync
             self._open_or_lose(descriptor, fresh=fresh)
+
+    def _move(self, replica: Replica, shard: str) -> None:
+        above = self._by_start.index(replica) + 1
+        if above < len(self._by_start) and self._by_start[above].state.frozen is not None:
+            return  # it is to be taken in, and must lie where this one does
+        replica.move_to(shard)
+
+    def alike(self, partition: int) -> bool:
+        """Whether a partition lies in the storage shard in which the one below it, of the same
+        table, lies here, and neither of them is moving: then they may become one.
+        """
+        replica = self._replicas[partition]
+        at = self._by_start.index(replica)
+        below = self._by_start[at - 1] if at else replica
+        if below.descriptor.start[:_TABLE_BYTES] != replica.descriptor.start[:_TABLE_BYTES]:
+            return True
+        same = below.descriptor.shard == replica.descriptor.shard
+        return same and not below.moving and not replica.moving
 
     def _open_or_lose(self, descriptor: PartitionDescriptor, *, fresh: bool = False) -> None:
         try:
@@ -344,6 +368,10 @@ class ReplicaManager:
         stored = [descriptor for descriptor in stored if descriptor.id not in dropping]
         self._lost = {d.id: (d, lost[d.id]) for d in stored if d.id in lost}
         stored = [descriptor for descriptor in stored if descriptor.id not in lost]
+        batch = self._engine.batch()
+        for descriptor in stored:
+            forget(batch, self._engine, descriptor)
+        self._engine.write(batch)
         lost_ones = [descriptor for descriptor, _ in self._lost.values()]
         self._engine.keep_shards({d.shard for d in (*stored, *lost_ones)})
         if resume(self._engine, stored):
@@ -456,6 +484,8 @@ class ReplicaManager:
             if partition in self._unremoved:
                 await self._remove(self._unremoved[partition])
             return
+        if replica is not None:
+            replica.stay(for_good=True)
         key = meta_key(partition, DROPPING)
         batch = self._engine.batch()
         descriptor = self._lost[partition][0] if replica is None else replica.descriptor
@@ -510,6 +540,7 @@ class ReplicaManager:
         engine = self._engine
         batch = engine.batch()
         delete_slices(batch, engine, descriptor)
+        forget(batch, engine, descriptor)
         clear(engine, batch, descriptor.id)
         for kind in RECORDS:
             batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))

@@ -14,6 +14,8 @@
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
     b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
                               now, [index 8][term 8][sender 8][number 8][chunks 8]
+    b"r" [partition 8] b"o"   moving marker: the storage shard that the rows are copied to; what is
+                              there is nobody's yet (kv/replica/shard_move.py)
     b"r" [partition 8] b"l"   lost: why its state or its log could not be read; it is not opened, so
                               that it neither votes nor acknowledges, until it is removed
 Other keys belong to services, which seal their own. Those of the cluster (SERVICES) are written by
@@ -44,6 +46,7 @@ CLOSED: Final = b"c"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
 LOST: Final = b"l"
+MOVING: Final = b"o"
 SERVICES: Final = (b"tso", b"leases")
 
 pack_applied = struct.Struct(">QQQ").pack

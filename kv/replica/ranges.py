@@ -17,6 +17,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import META_PARTITION
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX
+from kv.base.shards import SHARDED
 from kv.mvcc.records import RECORDS, parse_txn_key
 from kv.replica.metakeys import CLOSED, SERVICES, meta_key
 from kv.storage.engine import Batch, Engine
@@ -53,6 +54,14 @@ def delete_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor)
     engine = engine.shard(descriptor.shard)
     for family, start, end in slices(descriptor):
         batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
+
+
+def delete_own(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) -> None:
+    """`delete_slices` of the families alone that its storage shard has for itself."""
+    engine = engine.shard(descriptor.shard)
+    for family, start, end in slices(descriptor):
+        if family in SHARDED and not engine.is_empty(family, start, end):
+            batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
 
 
 def empty_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) -> None:

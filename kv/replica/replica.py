@@ -41,6 +41,7 @@ from kv.replica.counters import ManagerCounters
 from kv.replica.disk_room import Room
 from kv.replica.install import Installer
 from kv.replica.metakeys import CLOSED, meta_key
+from kv.replica.shard_move import ShardMove
 from kv.replica.sink import RangeSink
 from kv.replica.source import RangeSource
 from kv.replica.state import PartitionState
@@ -108,6 +109,8 @@ class Replica:
         self._syncs = syncs
         self._sources: dict[RangeSource, None] = {}  # snapshots that are being read
         self._sink: RangeSink | None = None  # the snapshot that is being taken in
+        self._move: ShardMove | None = None  # to another storage shard
+        self._stays = False  # in the shard that it is in
         self.on_installed: Callable[[Replica], object] | None = None
         self.counters = ManagerCounters()
         self.on_role: Callable[[Replica, bool], object] | None = None  # called after the machine
@@ -305,6 +308,10 @@ class Replica:
         assert not self._leading, "a leader has everything"
         if self._sink is not None:
             self._sink.stop()
+        try:
+            self.stay()
+        except Unavailable as error:
+            raise SnapshotUnavailable(error.message) from error
         self._sink = RangeSink(
             self.state.engine,
             self.descriptor,
@@ -343,6 +350,39 @@ class Replica:
         if sink is not None and not sink.installing and sink.snapshot.index <= self.state.index:
             self._sink = None
             sink.discard()
+
+    # ------------------------------------------------------------------ storage shards
+
+    @property
+    def moving(self) -> bool:
+        """Its rows are on their way to another storage shard."""
+        return self._move is not None
+
+    def move_to(self, shard: str) -> None:
+        """Let its rows lie there, in a while. Nothing happens for now where it stands still or is
+        replaced: ask again. Raises Unavailable, TooLarge.
+        """
+        if self._move is not None and self._move.shard != shard:
+            self._move.stop()
+        fixed = self._stays or self._stopped or self._sink is not None
+        if self.descriptor.shard == shard or self._move or fixed or self.state.frozen is not None:
+            return
+        self._move = ShardMove(self.state, shard, self._timers, self._moved)
+
+    def stay(self, *, for_good: bool = False) -> None:
+        """Give up a move that is under way. Raises Unavailable: try again."""
+        self._stays = self._stays or for_good
+        if self._move is not None:
+            self._move.stop()
+
+    def _moved(self, move: ShardMove) -> None:
+        self._move = None
+        if self.descriptor.shard == move.shard:
+            for work in self._backlog:  # prepared for where the rows were
+                if work.entry is not None:
+                    work.entry.batch = None
+            self.machine.rows_moved()
+            self.counters.shards_changed += 1
 
     # ------------------------------------------------------------------ applying
 
@@ -389,6 +429,7 @@ class Replica:
     def _write(self, work: _Work) -> None:
         state, entry, decoded = self.state, work.entry, work.decoded
         if work.shape is not None:
+            self.stay()
             self.apply_shape(self, work.shape, work.index, work.term)
             return
         if entry is not None:
@@ -408,6 +449,8 @@ class Replica:
             state.locks.apply(entry.gone.values(), entry.locks, entry.laid.values())
             for at, guard in entry.guards.items():
                 state.guards.set(at, guard)
+            if self._move is not None:
+                self._move.follow(entry.rows, entry.others)
             return
         batch = state.batch()
         if decoded is None:
@@ -426,6 +469,8 @@ class Replica:
             noted=noted,
         )
         state.set_locks(decoded.others)
+        if self._move is not None:
+            self._move.follow(decoded.rows, decoded.others)
 
     def _choose(self, rows: Sequence[Row], grown: int) -> Noted:
         """Samples of what an entry writes, from what it replaces: if that cannot be read, the entry
@@ -465,6 +510,8 @@ class Replica:
                 timer.cancel()
         if self._sink is not None:
             self._sink.stop()
+        if self._move is not None:
+            self._move.leave()
         for source in list(self._sources):
             source.close()
         entries = [work.entry for work in self._backlog if work.entry is not None]

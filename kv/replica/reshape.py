@@ -123,6 +123,13 @@ def _merge(
             "rebuild it",
             details={"partition": state.descriptor.id, "index": index},
         )
+    if above.descriptor.shard != state.descriptor.shard:  # CAUGHT_UP sees to that
+        raise Corruption(
+            f"partition {state.descriptor.id} takes in partition {right.id}, but here they lie in "
+            f"the storage shards {state.descriptor.shard!r} and {above.descriptor.shard!r}: this "
+            "replica stops. Remove it, and let the others rebuild it",
+            details={"partition": state.descriptor.id, "index": index},
+        )
     sums = state.old_versions + above.old_versions, state.live_bytes + above.live_bytes
     sizes, _ = _halves(state.sizes, right.start)  # estimates may be wrong, and must stop nobody
     _, upper = _halves(above.sizes, right.start)

@@ -72,22 +72,30 @@ class PartitionState:
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
         self.frozen: tuple[int, int] | None = None  # (index, term) since which nobody is served
-        self.engine = engine = engine.shard(descriptor.shard)
         kinds = (APPLIED, COLLECTED, COUNTERS, SAFEPOINT, SIZES)
         self._keys = {kind: meta_key(descriptor.id, kind) for kind in kinds}
         self._collected: Collected | None = None  # read when it is wanted
         self._seen: Sequence[object] = ()  # by the collectors, of the rows that `write` is to write
         self._sizes: SizeMap | None = None  # read when it is wanted: most partitions are idle
+        self._get_txn = engine.getter("txn")
+        self._bind(engine)
+        if load:
+            self._load()
+
+    def _bind(self, engine: Engine) -> None:
+        self.engine = engine = engine.shard(self.descriptor.shard)
         self.cur = engine.getter("cur")
         self.multi_cur = engine.multi_getter("cur")
         self.stored_lock = engine.getter("lock")
-        self._get_txn = engine.getter("txn")
         self._families = {
             name: engine.family(name)
             for name in ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
         }
-        if load:
-            self._load()
+
+    def lie_in(self, descriptor: PartitionDescriptor) -> None:
+        """Its rows are in another storage shard now, which the descriptor names."""
+        self.descriptor = descriptor
+        self._bind(self.engine)
 
     # ------------------------------------------------------------------ reading
 

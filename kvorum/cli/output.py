@@ -57,7 +57,8 @@ def partitions(rows: Sequence[dict[str, object]]) -> None:
         replicas = (listed(row, name) for name in ("replicas", "learners", "witnesses"))
         policy = {row.get("policy", "-"): None, row.get("policy_proposed", "-"): None}
         figures = (size(row.get("size") or 0), f"{row.get('load') or 0:g}")
-        files = (row.get("shard") or "-", ", better ".join(policy))
+        coming = f" (at {listed(row, 'moving_at')} not yet)" if row.get("moving_at") else ""
+        files = ((row.get("shard") or "-") + coming, ", better ".join(policy))
         return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-", *figures, *files)
 
     titles = ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG")

@@ -32,6 +32,15 @@ Shard = Annotated[
         show_default=False,
     ),
 ]
+OtherShard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="NAME[:POLICY]",
+        help="Storage shard; empty = the one above it. Every node moves its rows while it serves.",
+        show_default=False,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 
 
@@ -87,11 +96,13 @@ def modify_namespace(
         typer.Option(help="Of its tables that do not say otherwise; 0 = on every node.", min=0),
     ] = None,
     tags: Tags = None,
+    shard: OtherShard = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Change how many replicas its tables have, and where; what is left out stays."""
-    _switched("modify_namespace", name, connect, json, replicas=replicas, tags=_names(tags))
+    change = {"replicas": replicas, "tags": _names(tags), "shard": shard}
+    _switched("modify_namespace", name, connect, json, **change)
 
 
 @namespaces.command("disable")
@@ -258,6 +269,7 @@ def modify_table(
     ] = None,
     tags: Tags = None,
     partition_bytes: PartitionBytes = None,
+    shard: OtherShard = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -265,7 +277,7 @@ def modify_table(
     is left out stays.
     """
     change: dict[str, object] = {"add_columns": _columns(add_column), "replicas": replicas}
-    change |= {"tags": _names(tags), "partition_bytes": partition_bytes}
+    change |= {"tags": _names(tags), "partition_bytes": partition_bytes, "shard": shard}
     _altered("modify_table", table, connect, json, **change)
 
 

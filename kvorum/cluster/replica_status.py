@@ -3,7 +3,8 @@ follows from what all nodes answer.
 
     {"node", "version", "replicas": [[id, epoch, role, term, leader or 0, applied, commit, last,
       first, log bytes, asleep, [voters], [learners], [witnesses],
-      [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever], …],
+      [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever,
+      storage shard], …],
      "damaged": [ids of partitions whose replicas there are]}
 
 A node that does not answer is down as far as the asking client knows; what its replicas lack is
@@ -79,6 +80,7 @@ class Standing:
     followers: tuple[Follower, ...]
     size: int
     entries: int
+    shard: str = ""  # that its rows are in at that node
 
     @staticmethod
     def of(replica: Replica) -> Standing:
@@ -104,6 +106,7 @@ class Standing:
             ),
             state.live_bytes,
             state.index,
+            replica.descriptor.shard,
         )
 
     def to_wire(self) -> list[Any]:
@@ -286,6 +289,11 @@ def partition_rows(
         row |= _traffic(report) | {"shard": d.shard, "policy": policy_of(d.shard)}
         rates = (0.0, 0.0) if report is None else (report.reads, report.writes)
         row["policy_proposed"] = proposed_policy(d.shard, *rates)
+        row["moving_at"] = [
+            node
+            for node, standings in answers.items()
+            if any(s.id == d.id and s.shard != d.shard for s in standings)
+        ]
         rows.append(row)
     return rows
 

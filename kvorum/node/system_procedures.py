@@ -50,7 +50,7 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     ddl.register(registry, services)
     emptying.register(registry, services)
     ddl_objects.register(registry, cache.invalidate)
-    switching.register(registry, cache.invalidate)
+    switching.register(registry, services)
     changes.register(registry, change)
     registry.add(PlaceTable)
     node.bus.register(registry)

@@ -45,20 +45,27 @@ class AsyncDefining:
         AlreadyExists; with `exists_ok` one that is there stays as it is.
         """
         try:
-            change = _placed(replicas, tags or None) | ({"shard": shard} if shard else {})
+            change = _placed(replicas, tags or None, shard or None)
             await self._backend.create_namespace(name, change)
         except AlreadyExists:
             if not exists_ok:
                 raise
 
     async def modify_namespace(
-        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        shard: str | None = None,
     ) -> NamespaceInfo:
-        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, and
-        which tags nodes must carry to have them; what is left out stays. In one transaction with
-        what it means for every table, or, if it is refused, not at all.
+        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, which
+        tags nodes must carry to have them, and the storage shard ("": the default one); what is
+        left out stays. In one transaction with what it means for every table, or, if it is refused,
+        not at all.
         """
-        return await self._backend.alter_namespace(name, "modify", _placed(replicas, tags))
+        change = _placed(replicas, tags, shard)
+        return await self._backend.alter_namespace(name, "modify", change)
 
     async def disable_namespace(self, name: str) -> NamespaceInfo:
         """Disable all its tables; none is made in it until it is enabled."""
@@ -131,13 +138,15 @@ class AsyncDefining:
         tags: Sequence[str] | None = None,
         add_columns: Sequence[Column] = (),
         partition_bytes: int | None = None,
+        shard: str | None = None,
     ) -> TableInfo:
         """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
         nodes must carry to have them, the size above which its partitions are split (0: the
-        cluster's), and add columns; what is left out stays. All of it or, if it is refused,
+        cluster's), the storage shard ("": its namespace's; every node moves its rows there beside
+        what it serves), and add columns; what is left out stays. All of it or, if it is refused,
         nothing.
         """
-        change = _placed(replicas, tags)
+        change = _placed(replicas, tags, shard)
         if partition_bytes is not None:
             change["partition_bytes"] = partition_bytes
         if add_columns:
@@ -149,11 +158,13 @@ class AsyncDefining:
         await self._backend.drop_table(ns, name)
 
 
-def _placed(replicas: int | None, tags: Sequence[str] | None) -> dict[str, Any]:
-    """What was given of the two."""
+def _placed(replicas: int | None, tags: Sequence[str] | None, shard: str | None) -> dict[str, Any]:
+    """What was given of them."""
     change: dict[str, object] = {}
     if replicas is not None:
         change["replicas"] = replicas or None
     if tags is not None:
         change["tags"] = list(tags)
+    if shard is not None:
+        change["shard"] = shard
     return change

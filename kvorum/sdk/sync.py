@@ -746,13 +746,21 @@ class Database(Facade[AsyncDatabase]):
         )
 
     def modify_namespace(
-        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        shard: str | None = None,
     ) -> NamespaceInfo:
-        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, and
-        which tags nodes must carry to have them; what is left out stays. In one transaction with
-        what it means for every table, or, if it is refused, not at all.
+        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, which
+        tags nodes must carry to have them, and the storage shard ("": the default one); what is
+        left out stays. In one transaction with what it means for every table, or, if it is refused,
+        not at all.
         """
-        return self._call(self._async.modify_namespace(name, replicas=replicas, tags=tags))
+        return self._call(
+            self._async.modify_namespace(name, replicas=replicas, tags=tags, shard=shard)
+        )
 
     def disable_namespace(self, name: str) -> NamespaceInfo:
         """Disable all its tables; none is made in it until it is enabled."""
@@ -822,10 +830,12 @@ class Database(Facade[AsyncDatabase]):
         tags: Sequence[str] | None = None,
         add_columns: Sequence[Column] = (),
         partition_bytes: int | None = None,
+        shard: str | None = None,
     ) -> TableInfo:
         """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
         nodes must carry to have them, the size above which its partitions are split (0: the
-        cluster's), and add columns; what is left out stays. All of it or, if it is refused,
+        cluster's), the storage shard ("": its namespace's; every node moves its rows there beside
+        what it serves), and add columns; what is left out stays. All of it or, if it is refused,
         nothing.
         """
         return self._call(
@@ -836,6 +846,7 @@ class Database(Facade[AsyncDatabase]):
                 tags=tags,
                 add_columns=add_columns,
                 partition_bytes=partition_bytes,
+                shard=shard,
             )
         )
 

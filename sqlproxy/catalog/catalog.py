@@ -171,13 +171,15 @@ async def create_namespace(
 
 
 async def modify_namespace(
-    t: Writer, namespace: Namespace, replicas: int | None, tags: tuple[str, ...]
+    t: Writer, namespace: Namespace, replicas: int | None, tags: tuple[str, ...], shard: str
 ) -> Namespace:
     """What its tables have that do not say otherwise. The rows of the partition map are the
     caller's. Raises InvalidArgument, TooLarge.
     """
     check_placement(f"namespace {namespace.name}", replicas, tags)
-    return _write_namespace(t, replace(namespace, replicas=replicas, tags=tags))
+    check_shard(f"namespace {namespace.name}", shard)
+    shard = canonical(shard)
+    return _write_namespace(t, replace(namespace, replicas=replicas, tags=tags, shard=shard))
 
 
 async def put_namespace(t: Writer, namespace: Namespace) -> None:
@@ -365,19 +367,21 @@ async def modify(
     columns: Sequence[ColumnLike] = (),
     *,
     partition_bytes: int | None = None,
+    shard: str | None = None,
 ) -> Table:
     """Another number of replicas, other tags, `columns` after those that there are, another size
-    of partitions (None: as it is; 0: the cluster's). Raises InvalidArgument, TooLarge,
-    AlreadyExists (a column), NotFound.
+    of partitions (None: as it is; 0: the cluster's), another storage shard (None: as it is; "": its
+    namespace's). Raises InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.
     """
     check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
     same = await _same(t, table)
     wider = with_columns(same, columns) if columns else same
     size = same.partition_bytes if partition_bytes is None else partition_bytes or None
     check_partition_bytes(f"table {table.path}", size)
-    changed = replace(
-        wider, replicas=replicas, tags=tags, partition_bytes=size, version=same.version + 1
-    )
+    check_shard(f"table {table.path}", shard or "")
+    shard = same.shard if shard is None else canonical(shard)
+    placed = replace(wider, replicas=replicas, tags=tags, partition_bytes=size, shard=shard)
+    changed = replace(placed, version=same.version + 1)
     await write(t, changed)
     return changed
 

@@ -13,6 +13,7 @@ Refused (NO_NODE_WITH_TAGS) if no member carries the tags: then nothing is chang
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
@@ -21,7 +22,13 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.registry import procedure, step
 from procedures.master.map.nodes import NodeState, all_nodes
-from procedures.master.map.partitions import busy_with, hold_new_ones, placed_of, put_row
+from procedures.master.map.partitions import (
+    busy_with,
+    check_shards,
+    hold_new_ones,
+    placed_of,
+    put_row,
+)
 from procedures.master.map.placement import carries, no_node_with
 from procedures.master.members.moves import MasterTxn
 from sqlproxy.catalog import catalog
@@ -83,8 +90,9 @@ async def placed_anew(
     """Write what a table wants into its rows of the map; how many there are, and the nodes that may
     have replicas. Raises Refused (NO_NODE_WITH_TAGS), Busy.
     """
-    replicas, tags, _ = placement(namespace, table)
+    replicas, tags, shard = placement(namespace, table)
     m = MasterTxn(ctx.txn)
+    await check_shards(m, shard)
     nodes = await all_nodes(m)
     able = [
         row.id
@@ -98,6 +106,7 @@ async def placed_anew(
     for placed in rows:
         if placed.change:
             raise busy_with(placed)
-        size = table.partition_bytes or 0
-        put_row(m, placed._replace(replicas=replicas or 0, tags=tags, bytes_max=size))
+        size, there = table.partition_bytes or 0, replace(placed.descriptor, shard=shard)
+        row = placed._replace(descriptor=there, replicas=replicas or 0, tags=tags, bytes_max=size)
+        put_row(m, row)
     return len(rows), able

@@ -4,8 +4,9 @@
     EnableTable       {namespace, name}     open
     DisableNamespace  {namespace}           switch ─▶ look: a DisableTable for each of its tables
     EnableNamespace   {namespace}           the same the other way     undo: back
-    ModifyNamespace   {namespace, replicas?, tags?}   modify
-    ModifyTable       {namespace, name, add_columns?, replicas?, tags?, partition_bytes?}   modify
+    ModifyNamespace   {namespace, replicas?, tags?, shard?}   modify ─▶ move
+    ModifyTable       {namespace, name, add_columns?, replicas?, tags?, partition_bytes?, shard?}
+                      modify ─▶ move
 
 All of them lock the table, or the namespace, exclusively, and tell `{…, changed}`: what is so
 already is no error.
@@ -18,7 +19,9 @@ table's name is refused, at whatever node. A rollback before then opens the tabl
 
 ModifyTable is one transaction: all of it or nothing. Columns are added after the others; rows
 without them have their defaults (sqlproxy/rows/rows.py). Replicas and tags: see placing.py; so is
-ModifyNamespace, with all tables that have something of their namespace.
+ModifyNamespace, with all tables that have something of their namespace. To another storage shard
+every node moves its own replicas, beside what it serves (kv/replica/shard_move.py): `move` tells
+those that answer, the others see it when they compare their replicas with the map.
 
 In a disabled namespace no table is made or enabled (NAMESPACE_DISABLED), until it is enabled with
 all that are in it.
@@ -30,27 +33,33 @@ Columns are dropped and changed by `sqlproxy.ddl.change`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import PROCEDURE_CHILDREN_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
+from procedures.master.map.partitions import Maker, placed_of
+from procedures.master.members.moves import MasterTxn
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.ddl import column_args
 from sqlproxy.ddl.placing import placed_anew
 from sqlproxy.ddl.steps import (
     CatalogTxn,
+    DdlServices,
     known_fields,
     name_in,
     names_in,
     namespace_locks,
     table_locks,
 )
-from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, placement
+from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, Table, placement
+
+log = logging.getLogger(__name__)
 
 DISABLE_TABLE: Final = "DisableTable"
 ENABLE_TABLE: Final = "EnableTable"
@@ -61,22 +70,23 @@ MODIFY_NAMESPACE: Final = "ModifyNamespace"
 
 SETTLE_MS: Final = round(catalog.CATALOG_TTL_S * 1000) + 1_000  # the second: clocks of nodes differ
 _FIELDS: Final = frozenset(
-    {"namespace", "name", "add_columns", "replicas", "tags", "partition_bytes"}
+    {"namespace", "name", "add_columns", "replicas", "tags", "partition_bytes", "shard"}
 )
-_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags"})
+_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags", "shard"})
 
 Changed = Callable[[str, str], None]
 """A hint to the caches of this node that a table's descriptor changes."""
 
 
-def register(registry: Registry, changed: Changed) -> None:
+def register(registry: Registry, services: DdlServices) -> None:
     """Serve the procedures of this module."""
+    changed = services.changed
     registry.add(DisableTable, make=lambda: DisableTable(changed))
     registry.add(EnableTable, make=lambda: EnableTable(changed))
-    registry.add(ModifyTable, make=lambda: ModifyTable(changed))
+    registry.add(ModifyTable, make=lambda: ModifyTable(services))
     registry.add(DisableNamespace)
     registry.add(EnableNamespace)
-    registry.add(ModifyNamespace)
+    registry.add(ModifyNamespace, make=lambda: ModifyNamespace(services))
 
 
 class _OfTable:
@@ -142,31 +152,65 @@ class EnableTable(_OfTable):
             await self.switch(ctx, DISABLED)
 
 
+class _Moves:
+    """Ends with telling the nodes where rows are to lie. ctx.state: ranges (ids of tables and
+    indexes), result.
+    """
+
+    _maker: Maker
+
+    @step
+    async def move(self, ctx: StepContext) -> Outcome:
+        m = MasterTxn(ctx.txn)
+        rows = [row for number in ctx.state["ranges"] for row in await placed_of(m, number)]
+        try:
+            await self._maker.create([row.descriptor for row in rows])
+        except Unavailable as error:
+            log.info("nodes will see by themselves which storage shards changed: %s", error)
+        return done(ctx.state["result"])
+
+
+def _moved(ctx: StepContext, tables: Sequence[Table], result: dict[str, Any]) -> Outcome:
+    """The end of a change after which these tables lie in another storage shard."""
+    if not tables:
+        return done(result)
+    ctx.state["ranges"] = [number for table in tables for number in table.storage_ids]
+    ctx.state["result"] = result
+    return go_on("move")
+
+
 @procedure(MODIFY_TABLE, locks=table_locks)
-class ModifyTable(_OfTable):
-    @step(first=True)
+class ModifyTable(_Moves, _OfTable):
+    def __init__(self, services: DdlServices) -> None:
+        super().__init__(services.changed)
+        self._maker = services.partitions
+
+    @step(first=True, point_of_no_return=True)
     async def modify(self, ctx: StepContext) -> Outcome:
         """One transaction. Raises InvalidArgument, TooLarge, NotFound, Refused, Busy."""
         args = known_fields(ctx.args, _FIELDS)
         if not _FIELDS & set(args) - {"namespace", "name"}:
             raise InvalidArgument(
-                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', or several of them"
+                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', 'shard', or several"
             )
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, *_path(args))
         replicas = args.get("replicas", table.replicas)
         tags = tuple(names_in(args, "tags")) if "tags" in args else table.tags
         columns = column_args(args, "add_columns")
-        size = args.get("partition_bytes")
-        had = table.replicas, table.tags, table.partition_bytes
-        moved = (replicas, tags, had[2] if size is None else size or None) != had
+        size, shard = args.get("partition_bytes"), args.get("shard", table.shard) or ""
+        before, had = table, (table.replicas, table.tags, table.partition_bytes, table.shard)
+        moved = (replicas, tags, had[2] if size is None else size or None, shard) != had
         if moved or columns:
-            table = await catalog.modify(t, table, replicas, tags, columns, partition_bytes=size)
+            table = await catalog.modify(
+                *(t, table, replicas, tags, columns), partition_bytes=size, shard=shard
+            )
             self.tell(ctx)
         if moved:
             await placed_anew(ctx, await catalog.lookup_namespace(t, table.namespace), table)
         result = {"table_id": table.id, "version": table.version}
-        return done({**_result(ctx, changed=bool(moved or columns)), **result})
+        result = {**_result(ctx, changed=bool(moved or columns)), **result}
+        return _moved(ctx, [table] * (table.shard != before.shard), result)
 
 
 class _OfNamespace:
@@ -222,29 +266,34 @@ class EnableNamespace(_OfNamespace):
 
 
 @procedure(MODIFY_NAMESPACE, locks=namespace_locks)
-class ModifyNamespace:
+class ModifyNamespace(_Moves):
     """See the module."""
 
-    @step(first=True)
+    def __init__(self, services: DdlServices) -> None:
+        self._maker = services.partitions
+
+    @step(first=True, point_of_no_return=True)
     async def modify(self, ctx: StepContext) -> Outcome:
         """One transaction, with the rows of the map of all its tables. Raises InvalidArgument,
         TooLarge, NotFound, Refused (NO_NODE_WITH_TAGS), Busy.
         """
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
-        if not {"replicas", "tags"} & set(args):
-            raise InvalidArgument("give 'replicas', 'tags', or both")
+        if not {"replicas", "tags", "shard"} & set(args):
+            raise InvalidArgument("give 'replicas', 'tags', 'shard', or several of them")
         t = await CatalogTxn.of(ctx)
         had = await catalog.lookup_namespace(t, name_in(args, "namespace"))
         replicas = args.get("replicas", had.replicas)
         tags = tuple(names_in(args, "tags")) if "tags" in args else had.tags
-        namespace = await catalog.modify_namespace(t, had, replicas, tags)
-        moved = 0
+        shard = args.get("shard", had.shard) or ""
+        namespace = await catalog.modify_namespace(t, had, replicas, tags, shard)
+        moved: list[Table] = []
         for table in await catalog.list_tables(t, had.name):
             if table.state in USABLE and placement(had, table) != placement(namespace, table):
                 await placed_anew(ctx, namespace, table)
-                moved += 1
-        result = {"namespace": had.name, "replicas": replicas, "tags": list(tags), "tables": moved}
-        return done({**result, "changed": namespace != had})
+                moved.append(table)
+        result = {"namespace": had.name, "replicas": replicas, "tags": list(tags)}
+        result |= {"tables": len(moved), "changed": namespace != had}
+        return _moved(ctx, moved if namespace.shard != had.shard else (), result)
 
 
 def _path(args: object) -> tuple[str, str]:

@@ -182,13 +182,15 @@ async def _heirs(place: Place) -> Any:
     await place.table(replicas=None)
     spec = {"namespace": "default", "name": "own", "replicas": 3}
     await place.run("CreateTable", spec)
-    return {"namespace": "default", "replicas": 2}
+    return {"namespace": "default", "replicas": 2, "shard": "apart"}
 
 
 async def _is_inherited(place: Place, args: Any, happened: bool) -> Any:
     namespace = await catalog.lookup_namespace(place.txn, "default")
-    found = namespace.replicas, *(row.replicas for row in (await place.map()).values())
-    wanted = (2, 2, 3) if happened else (None, 0, 3)
+    rows = (await place.map()).values()
+    shards = {namespace.shard, *(row.descriptor.shard for row in rows)}
+    found = shards, namespace.replicas, *(row.replicas for row in rows)
+    wanted = ({"apart"}, 2, 2, 3) if happened else ({""}, None, 0, 3)
     return None if found == wanted else f"{found}"
 
 
@@ -198,15 +200,22 @@ async def _sql(place: Place) -> Any:
     spec = {"namespace": "default", "name": "sql", "columns": columns, "primary_key": ["id"]}
     await place.run("CreateTable", {**spec, "replicas": 3})
     added = [{"name": "note", "type": "text"}]
-    return {"namespace": "default", "name": "sql", "add_columns": added, "replicas": 2}
+    return {
+        "namespace": "default",
+        "name": "sql",
+        "add_columns": added,
+        "replicas": 2,
+        "shard": "a",
+    }
 
 
 async def _is_modified(place: Place, args: Any, happened: bool) -> Any:
     table = await catalog.lookup(place.txn, "default", "sql")
     rows = (await place.map()).values()
-    in_map = next(row.replicas for row in rows if row.descriptor.start[:4] == u32(table.id))
-    found = [c.name for c in table.columns], table.replicas, in_map
-    wanted = (["id", "note"], 2, 2) if happened else (["id"], 3, 3)
+    row = next(row for row in rows if row.descriptor.start[:4] == u32(table.id))
+    placed = table.replicas, row.replicas, table.shard, row.descriptor.shard
+    found = [c.name for c in table.columns], *placed
+    wanted = (["id", "note"], 2, 2, "a", "a") if happened else (["id"], 3, 3, "", "")
     return None if found == wanted else f"{found}"
 
 

@@ -100,6 +100,7 @@ FIGURES: Final = {
     "replica_dropped": Figure("Partitions dropped since the start."),
     "replica_snapshots_made": Figure("Snapshots of a partition read for a follower."),
     "replica_snapshots_installed": Figure("Partitions replaced by a snapshot."),
+    "replica_shards_changed": Figure("Replicas that have moved to another storage shard."),
     "replica_damaged": Figure("Replicas whose stored data were found damaged."),
     "replica_truncations": Figure("Times a partition's log was cut."),
     "waits_waiting": Figure("Writes that wait for another transaction now.", gauge=True),

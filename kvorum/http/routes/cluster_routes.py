@@ -175,8 +175,9 @@ async def list_partitions(node: Node, asked: Asked, here: Here) -> Plain:
     averages of about ten seconds: `reads`, `writes`, `bytes`, `load` (in standard traffic units: a
     request of up to 1 KiB is 1, of 1 to 2 KiB is 2). `hot_keys`: `[{"key", "share"}]` of the
     requests; `hint`: what people should do about its load. `shard`: the storage shard of its rows,
-    `policy`: how that merges files, `policy_proposed`: what fits its reads and writes. Who may not
-    operate the cluster is told those of tables that he may read.
+    `policy`: how that merges files, `policy_proposed`: what fits its reads and writes;
+    `moving_at`: nodes where they are not there yet. Who may not operate the cluster is told those
+    of tables that he may read.
     """
     rows, book = await node.partitions(), here.guard.book
     if not sees(asked, CLUSTER, Action.OPERATE):

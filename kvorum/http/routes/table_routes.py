@@ -78,6 +78,7 @@ class NewNamespace(Body):
 class NamespaceChange(Body):
     replicas: ReplicasOrNone = Field(None, description=f"{_REPLICAS}; 0: one at every node.")
     tags: Tags = Field([], description=_TABLES_TAGS)
+    shard: Text = Field("", description="Storage shard of its tables; empty: the default one.")
 
 
 class NewColumn(Body):
@@ -116,6 +117,7 @@ class TableChange(Body):
         None, description=f"{_PARTITION_BYTES}; 0: the cluster's setting."
     )
     tags: Tags = Field([], description=_OWN_TAGS)
+    shard: Text = Field("", description="Storage shard; empty: its namespace's. Rows follow.")
     add_columns: Columns = Field(
         [],
         description="New columns of a SQL table, after those that there are; they must be "

@@ -1,4 +1,5 @@
-"""Each node compares its replicas with the map: makes what it misses, removes what is nobody's.
+"""Each node compares its replicas with the map: makes what it misses, removes what is nobody's,
+moves what lies in another storage shard.
 
     at the start, every RECONCILE_S, and when consensus hears of a group that is not here; sooner
     after a look that failed, or that must be confirmed
@@ -55,6 +56,8 @@ class Differences:
 
     missing: tuple[PartitionDescriptor, ...]
     foreign: tuple[PartitionId, ...]
+    elsewhere: tuple[PartitionDescriptor, ...] = ()
+    """Replicas that are in another storage shard than these say."""
 
 
 def differences(
@@ -69,6 +72,7 @@ def differences(
     """
     mine = {row.descriptor.id: row for row in rows if node in row.nodes}
     there = {descriptor.id for descriptor in own}
+    shards = {descriptor.id: descriptor.shard for descriptor in own}
     missing = [
         row.begins_at(node)
         for id_, row in mine.items()
@@ -77,6 +81,11 @@ def differences(
             node in row.descriptor.witnesses
             or not any(_meet(row.descriptor, d) for d in own if d.id in mine)
         )
+    ]
+    elsewhere = [
+        row.descriptor
+        for id_, row in mine.items()
+        if id_ in there and shards[id_] != row.descriptor.shard and not row.change
     ]
     known = mine.keys() | {row.change[1] for row in mine.values() if row.change}
     below = {d.end for d in own if d.id in mine and d.epoch < mine[d.id].descriptor.epoch}
@@ -87,7 +96,7 @@ def differences(
         and d.id != META_PARTITION
         and not (d.id in frozen and d.start in below)
     ]
-    return Differences(tuple(missing), tuple(foreign))
+    return Differences(tuple(missing), tuple(foreign), tuple(elsewhere))
 
 
 def _meet(a: PartitionDescriptor, b: PartitionDescriptor) -> bool:
@@ -104,7 +113,7 @@ class Reconciler:
         read_map: Callable[[], Awaitable[Sequence[Placed]]],
     ) -> None:
         """`read_map`: all of it at one snapshot that is newer than the call, or an error."""
-        self.made = self.removed = 0
+        self.looks = self.made = self.removed = 0
         self._node, self._replicas, self._read_map = node, replicas, read_map
         self._missed: Mapping[PartitionId, int] = {}  # reads in a row that did not have it
         self._wanted = asyncio.Event()
@@ -158,3 +167,6 @@ class Reconciler:
             log.info("partition %d should have a replica here: making it", descriptor.id)
             await self._replicas.create(descriptor)
             self.made += 1
+        for descriptor in found.elsewhere:
+            await self._replicas.create(descriptor)
+        self.looks += 1

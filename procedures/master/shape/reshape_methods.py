@@ -31,6 +31,8 @@ class Replicas(Protocol):
 
     def covering(self, key: bytes) -> PartitionDescriptor | None: ...
 
+    def alike(self, partition: int) -> bool: ...
+
     async def synced(self) -> None: ...
 
 
@@ -101,6 +103,8 @@ class ReshapeMethods:
         replica = self._here(partition)
         if replica.installing or replica.state.index < index:
             raise _later(f"partition {partition} has not applied entry {index} at this node yet")
+        if not self._replicas.alike(partition):
+            raise _later(f"partition {partition} changes its storage shard at this node")
         await self._replicas.synced()
         return [True]
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor, is_descriptor
 from kv.base.ids import NodeId, PartitionId
 from kv.base.shards import SHARDED, family_of
+from kv.replica import shard_move
+from kv.replica.metakeys import MOVING
 from kv.replica.ranges import slices
+from kv.replica.shard_move import ShardMove
+from kv.replica.state import PartitionState
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
+from raft.memory import VirtualTimers
 from tests.kv.partition.node import Node, run
 from tests.kv.partition.test_replica import busy
 from tests.kv.partition.test_split import NEW, TABLE, at, done, k
 from tests.kv.replica.support import Follower, dump, rows_of
+from tests.kv.replica.test_snapshots import Crash, Draws, Dying
+from tests.kv.replica.test_snapshots import _filled as filled
 
 SPLIT = b"tab.m"
 
@@ -84,3 +93,130 @@ def test_a_descriptor_without_a_shard_is_as_before() -> None:
         assert is_descriptor(d.to_wire())
     assert not is_descriptor([*plain.to_wire(), [], "No!"])
     assert family_of("cur", "") == "cur"
+
+
+# ------------------------------------------------------------------ moving
+
+
+def settled(node: Node, shard: str) -> None:
+    """Order the move of all, and wait for it."""
+    for replica in node.manager.replicas():
+        run(node.manager.create(replace(replica.descriptor, shard=shard)))
+    node.settle(
+        lambda: all(r.descriptor.shard == shard and not r.moving for r in node.manager.replicas())
+    )
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", range(4))
+def test_g10_a_partition_moves_while_it_is_written_to(seed: int, monkeypatch: Any) -> None:
+    """A row that was changed behind the place that the copy had reached kept its old version, or
+    one that was deleted came back.
+    """
+    monkeypatch.setattr(shard_move, "_SLICE_ROWS", 3)
+    rng = random.Random(seed)
+    node = Node((SPLIT,))
+    busy(node, rng, 60)
+    plain = Node((SPLIT,))
+    busy(plain, random.Random(seed), 60)
+    shards = ["a", "b:universal", ""]
+    rng, other = random.Random(seed + 100), random.Random(seed + 100)
+    for shard in shards:
+        for replica in node.manager.replicas():
+            run(node.manager.create(replace(replica.descriptor, shard=shard)))
+        assert any(replica.moving for replica in node.manager.replicas())
+        busy(node, rng, 30)
+        busy(plain, other, 30)
+        settled(node, shard)
+        for mine, its in zip(node.manager.replicas(), plain.manager.replicas(), strict=True):
+            found = rows_of(node.engine, mine.descriptor)
+            wanted = rows_of(plain.engine, its.descriptor)
+            assert {f: found[f] for f in SHARDED} == {f: wanted[f] for f in SHARDED}
+        for left in ("", *node.engine.shards()):
+            if left != shard:
+                view = node.engine.shard(left)
+                assert not any(view.scan(family, b"", b"") for family in SHARDED), left
+    assert not [key for key, _ in node.engine.scan("meta", b"r", b"s") if key[9:] == MOVING]
+    assert node.manager.counters.shards_changed == 2 * len(shards)
+
+
+def test_g10_a_move_is_done_or_was_never_begun_over_every_crash() -> None:
+    """A crash in the middle left rows in two shards, of which some were found in neither."""
+    whole = Node((SPLIT,))
+    busy(whole, random.Random(3), 30)
+    run(whole.manager.synced())
+    stored = dump(whole.engine)
+    wanted = [rows_of(whole.engine, d) for d in whole.wanted]
+    outcomes = set()
+    at = 0
+    while True:
+        at += 1
+        engine = Dying(())
+        engine._data = filled(stored)._data
+        states = [PartitionState(engine, d) for d in whole.wanted]
+        timers = VirtualTimers()
+        ended: list[ShardMove] = []
+        engine.at = at
+        try:
+            for state in states:
+                ShardMove(state, "a", timers, ended.append)
+            timers.run(60, until=lambda: len(ended) == len(states))  # noqa: B023
+            break
+        except Crash:
+            pass
+        for share in (0.0, 0.5, 0.999):
+            copy = Dying(())
+            copy._data = {name: rows.copy() for name, rows in engine._data.items()}
+            copy._undo = engine._undo.copy()
+            left = copy.crash(Draws(share))
+            again = Node(None, engine=left, log=whole.log)
+            for d, had in zip(whole.wanted, wanted, strict=True):
+                replica = again.manager.replica(d.id)
+                assert replica is not None
+                found = rows_of(left, replica.descriptor)
+                assert {f: found[f] for f in SHARDED} == {f: had[f] for f in SHARDED}, (at, share)
+                outcomes.add(replica.descriptor.shard)
+                other = replace(d, shard="" if replica.descriptor.shard else "a")
+                assert not any(rows_of(left, other)[f] for f in SHARDED), (at, share)
+    assert at > 8
+    assert outcomes == {"", "a"}
+
+
+def test_g10_a_move_gives_way_to_whatever_changes_the_partition(monkeypatch: Any) -> None:
+    """A split took half of a copy along, a drop left it behind, or a frozen one moved away."""
+    monkeypatch.setattr(shard_move, "_SLICE_ROWS", 1)
+    monkeypatch.setattr(shard_move, "SHARD_MOVE_BYTES_PER_S", 50)
+    node = Node((TABLE,))
+    for name in "acegikm":
+        node.put(k(name), name.encode())
+    run(node.manager.create(replace(at(node, 2).descriptor, shard="a")))
+    node.settle(lambda: bool(dump(node.engine.shard("a"))["cur"]))
+    done(node, k("g"))
+    assert not at(node, 2).moving
+    assert not at(node, NEW).moving
+    assert not dump(node.engine.shard("a"))["cur"]
+    settled(node, "b")
+    for name in "acegikm":
+        assert node.get(k(name))[0] == name.encode()
+    run(node.manager.create(replace(at(node, NEW).descriptor, shard="a")))
+    node.settle(lambda: bool(dump(node.engine.shard("a"))["cur"]))
+    assert not node.manager.alike(NEW), "one of them is moving"
+    run(node.manager.drop(PartitionId(NEW)))
+    for shard in ("a", "b", ""):
+        assert not [key for key, _ in dump(node.engine.shard(shard))["cur"] if key >= k("g")]
+
+
+def test_g10_what_is_in_flight_at_the_switch_is_written_where_the_rows_are(
+    monkeypatch: Any,
+) -> None:
+    """An entry that was prepared before the switch was applied to where nobody reads."""
+    node = Node(sync_s=0.5)
+    node.put(k("a"), b"1")
+    replica = at(node, 1)
+    run(node.manager.create(replace(replica.descriptor, shard="a")))
+    rid = node.send(methods.PUT, k("a"), k("a"), b"2", None, 0)
+    node.settle(lambda: replica.descriptor.shard == "a")
+    assert rid not in node.conn.rows, "still on its way"
+    node.reply(rid)
+    assert node.get(k("a"))[0] == b"2"
+    assert not dump(node.engine)["cur"]

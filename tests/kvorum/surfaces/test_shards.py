@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import psycopg
@@ -40,6 +41,44 @@ def test_g10_a_table_lies_in_the_shard_that_it_was_made_with(
     db.drop_table("default", name)
 
 
+def settled(db: kvorum.Database, number: int, shard: str) -> None:
+    """Wait until a table's rows lie there."""
+    ends = time.monotonic() + 60
+    while [(r["shard"], r["moving_at"]) for r in placed(db, number)] != [(shard, [])]:
+        assert time.monotonic() < ends, placed(db, number)
+        time.sleep(0.05)
+
+
+def test_g10_a_table_moves_to_another_shard_while_it_is_used(
+    db: kvorum.Database, request: pytest.FixtureRequest
+) -> None:
+    """A surface could not move a table, or rows were lost on the way."""
+    name = f"moves_{request.node.callspec.params['db']}"
+    db.create_namespace(name)
+    number = db.create_table(name, "t").id
+    table = db.table(name, "t")
+    for at in range(300):
+        table.put(f"{at:04}", b"v" * 100)
+    assert db.modify_table(name, "t", shard="mv:universal").shard == "mv:universal"
+    for at in range(0, 300, 7):
+        table.put(f"{at:04}", "new")
+    settled(db, number, "mv:universal")
+    found = table.scan(limit=1_000).items
+    assert len(found) == 300
+    assert [r.value == b"new" for r in found] == [at % 7 == 0 for at in range(300)]
+    assert db.modify_namespace(name, shard="mvn").shard == "mvn"
+    settled(db, number, "mv:universal")
+    assert db.modify_table(name, "t", shard="").shard == ""
+    settled(db, number, "mvn")
+    assert db.modify_namespace(name, shard="").shard == ""
+    settled(db, number, "")
+    assert len(table.scan(limit=1_000).items) == 300
+    with pytest.raises(kvorum.InvalidArgument, match="shard must be NAME"):
+        db.modify_table(name, "t", shard="a:fifo")
+    db.drop_table(name, "t")
+    db.drop_namespace(name)
+
+
 def test_g10_tables_have_the_shard_of_their_namespace(
     db: kvorum.Database, request: pytest.FixtureRequest
 ) -> None:
@@ -73,6 +112,9 @@ def test_g10_sql_and_the_command_line_name_shards(served: Served) -> None:
         assert sql.execute(shown).fetchall() == [("sq:universal",)]
         with pytest.raises(psycopg.Error, match="shard must be NAME"):
             sql.execute("CREATE TABLE bad (id int PRIMARY KEY) WITH (shard = 'a b')")
+        for change in ("SET (shard = 'sq2')", "RESET (shard)"):
+            sql.execute(f"ALTER TABLE sharded {change}")
+        assert sql.execute(of_tables).fetchall() == [("", "leveled")]
         sql.execute("DROP TABLE sharded")
 
     def told(*words: str) -> str:
@@ -84,6 +126,9 @@ def test_g10_sql_and_the_command_line_name_shards(served: Served) -> None:
     told("table", "create", "cmdshard/t", "--shard", "cmd:universal")
     assert '"shard": "cmd:universal"' in told("table", "list", "cmdshard", "--json")
     assert "shard     cmd" in told("namespace", "show", "cmdshard")
+    told("table", "modify", "cmdshard/t", "--shard", "cmd:leveled")
+    told("table", "modify", "cmdshard/t", "--shard", "cmd:universal")
+    told("namespace", "modify", "cmdshard", "--shard", "")
     listed = told("partition", "list")
     assert "POLICY" in listed.splitlines()[0]
     assert any("cmd:universal universal" in " ".join(line.split()) for line in listed.splitlines())
