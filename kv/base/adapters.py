@@ -1,4 +1,10 @@
-"""The real clock, timers, randomness and temporary files: the only place that touches them."""
+"""The real clock, timers, randomness and temporary files: the only place that touches them.
+
+Time that passes is measured by CLOCK_BOOTTIME. CLOCK_MONOTONIC stands still while a virtual machine
+is suspended: a leader that wakes would believe in its lease, and serve reads that others have
+written over meanwhile. The timers of event loops count CLOCK_MONOTONIC, so after a suspension they
+are late by it; what they were for looks at the time anyway.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,25 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable
-from typing import IO
+from functools import partial
+from typing import IO, Final
 
 from kv.base import timestamps
+
+monotonic = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Seconds since the machine was started, also those in which it was suspended. Asked some ten times
+per request: no frame for it.
+"""
+_ROUNDED_S: Final = 0.0015
+"""uvloop's timers count whole milliseconds from one that has begun: by so much they would be due
+before their time by the clock, and whoever looks at it would have to wait again.
+"""
 
 
 class SystemClock:
     """The machine's clocks."""
 
-    monotonic = staticmethod(time.monotonic)  # asked some ten times per request: no frame for it
+    monotonic = staticmethod(monotonic)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -46,17 +62,20 @@ def thread_seconds() -> float:
 
 
 class LoopTimers:
-    """Timers of a running asyncio (or uvloop) event loop."""
+    """Timers of a running asyncio (or uvloop) event loop. A loop of virtual time has its own
+    `monotonic`.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.call_soon = loop.call_soon
-        self.monotonic = loop.time
+        self.monotonic: Callable[[], float] = getattr(loop, "monotonic", monotonic)
+        self._rounded_s = _ROUNDED_S if self.monotonic is monotonic else 0.0
 
     def call_later(
         self, delay_s: float, fn: Callable[..., object], *args: object
     ) -> asyncio.TimerHandle:
-        return self._loop.call_later(delay_s, fn, *args)
+        return self._loop.call_later(delay_s + self._rounded_s, fn, *args)
 
 
 class SystemRng:

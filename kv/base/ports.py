@@ -17,7 +17,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds, never backwards."""
+        """Seconds, never backwards; those in which the machine was suspended count."""
         ...
 
 

@@ -10,8 +10,7 @@ transaction look dead, and every timestamp to come an hour old; one that is set 
     … and still ahead after BELIEVED_S  followed at once: a node that started with a wrong clock
 
 So a leap of less than a minute ends no transaction, and one that is taken back within a minute puts
-the oracle at most a minute ahead. The monotonic clock of a machine may stand still while it is
-suspended: then waking up is a leap.
+the oracle at most a minute ahead. A suspension of the machine is none: `monotonic` counts it.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ class Upkeep:
             store.kv.call_node,
             floor,
             interval_ms=config.gc_interval_ms,
+            now_ms=ports.clock.now_ms,
             after_round=self.care.ask,
         )
         store.dispatcher.register(OLDEST_INTENT, lambda _context, _args: self._oldest_intent())

@@ -17,6 +17,7 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
+from kv.base.adapters import LoopTimers
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, Refused, UnknownOutcome
 from kv.base.limits import LOCK_TTL_MS_MAX, LOCK_TTL_MS_MIN, OWNER_CHARS_MAX, WAIT_MS_MAX
 from kv.base.ports import Rng
@@ -51,7 +52,7 @@ class AsyncLock:
     @property
     def held(self) -> bool:
         """Whether it is held, as far as this process can know."""
-        return not self._lost.is_set() and asyncio.get_running_loop().time() < self._good_until
+        return not self._lost.is_set() and _now_s() < self._good_until
 
     def check(self) -> None:
         """Raises Refused (LOCK_LOST) unless it is held."""
@@ -89,13 +90,12 @@ class AsyncLock:
         self._beats = loop.create_task(self._beating(), name=f"lock-{self.id}")
 
     async def _beating(self) -> None:
-        loop = asyncio.get_running_loop()
         pause_s = self._ttl_s / _BEATS_PER_TTL
-        while loop.time() < self._good_until:
-            await asyncio.sleep(min(pause_s, max(0.0, self._good_until - loop.time())))
-            sent = loop.time()
+        while _now_s() < self._good_until:
+            await asyncio.sleep(min(pause_s, max(0.0, self._good_until - _now_s())))
+            sent = _now_s()
             try:
-                async with asyncio.timeout_at(self._good_until):
+                async with asyncio.timeout(self._good_until - sent):
                     state = await self._backend.beat_lock(self.id, 0)
             except NotFound:
                 break
@@ -154,28 +154,27 @@ async def take(
     """Wait for the lock, at most `wait_ms` (None: as long as it takes). `patience_ms`: how long
     nodes may be silent. Raises Busy (LOCK_HELD).
     """
-    loop = asyncio.get_running_loop()
     args = {"resource": resource, "exclusive": exclusive, "ttl_ms": ttl_ms, "owner": owner}
-    until = None if wait_ms is None else loop.time() + wait_ms / 1000
+    until = None if wait_ms is None else _now_s() + wait_ms / 1000
     attempts = _SUBMIT_ATTEMPTS if patience_ms is None else 1  # which took as long as it may
     id = await _submit(backend, args, rng.token(16).hex(), attempts)
-    heard = loop.time()
+    heard = _now_s()
     try:
         while True:
             left_ms = ttl_ms // _BEATS_PER_TTL
             if until is not None:
-                left_ms = max(0, min(left_ms, int((until - loop.time()) * 1000)))
-            sent = loop.time()
+                left_ms = max(0, min(left_ms, int((until - _now_s()) * 1000)))
+            sent = _now_s()
             try:
                 state, token = await backend.beat_lock(id, min(left_ms, WAIT_MS_MAX))
             except KvorumError as error:
-                if error.disposition == "no" or (until is not None and loop.time() >= until):
+                if error.disposition == "no" or (until is not None and _now_s() >= until):
                     raise
-                if patience_ms is not None and loop.time() >= heard + patience_ms / 1000:
+                if patience_ms is not None and _now_s() >= heard + patience_ms / 1000:
                     raise
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            heard = loop.time()
+            heard = _now_s()
             if state == HELD:
                 lock = AsyncLock(backend, id, resource, token, ttl_ms)
                 lock._keep(sent)
@@ -186,7 +185,7 @@ async def take(
                     f"{id} was aborted, or the lock stolen",
                     code="LOCK_LOST",
                 )
-            if until is not None and loop.time() >= until:
+            if until is not None and _now_s() >= until:
                 raise Busy(
                     f"the lock of {resource} was not free within {wait_ms} ms; `kvorum locks` "
                     "tells who has it",
@@ -213,3 +212,8 @@ async def _give_up(backend: Backend, id: int) -> None:
         await backend.end_lock(id)
     except KvorumError:
         return  # without heartbeats it ends by itself
+
+
+def _now_s() -> float:
+    """A suspension of this machine counts: the lock may have ended meanwhile."""
+    return LoopTimers(asyncio.get_running_loop()).monotonic()

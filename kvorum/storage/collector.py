@@ -6,6 +6,9 @@
                        records of transactions (kv/replica/due_garbage.py)
         files          looked at by who rewrites them (kvorum/storage/compaction.py)
 
+A node that has nothing to collect does not ask: the master makes every new safepoint durable, a log
+entry and a sync at a majority, so an idle cluster would never be at rest.
+
 A partition gets a safepoint only when something of it is to be collected: one without garbage
 is not written to, and sleeps on. It then answers reads below the cluster's safepoint, rightly:
 everything that they see is still there.
@@ -28,10 +31,12 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
+from kv.base.keys import u64
 from kv.base.limits import (
     GC_PAUSE_MS,
     GC_STEP_ROWS_MAX,
 )
+from kv.base.timestamps import compose
 from kv.mvcc.gc import Collected, Due, OldVersions
 from kv.replica.due_garbage import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
@@ -65,12 +70,13 @@ class Collector:
         floor: Floor,
         *,
         interval_ms: int,
+        now_ms: Callable[[], int],
         after_round: Callable[[], object] = lambda: None,
     ) -> None:
         """`engine`: the state DB. `ask(method)`: the meta partition's leader."""
         self.rounds = self.removed = self.walks = 0
         self._manager, self._engine, self._floor = manager, engine, floor
-        self._ask, self._after_round = ask, after_round
+        self._ask, self._now_ms, self._after_round = ask, now_ms, after_round
         self._configured_s = self._interval_s = interval_ms / 1000
         self._paced = asyncio.Event()
         self._garbage: dict[PartitionId, Garbage] = {}  # of the partitions that are led here
@@ -96,20 +102,29 @@ class Collector:
 
     async def collect(self) -> None:
         """One round."""
-        try:
-            (safepoint,) = await self._ask(COLLECT_BELOW)
-        except KvorumError as error:
-            _tell("the safepoint could not be learned", error)
-            return
         led = {r.descriptor.id: r for r in self._manager.replicas() if r.leads()}
         if led.keys() - self._garbage.keys() or self.rounds % _FROM_THE_START == 0:
             self._at = b""
         self._garbage = {id: self._garbage.get(id) or Garbage() for id in led}
-        for replica in led.values():
-            await self._tolerate(self._old_versions(replica, safepoint), replica)
-        await self._due(led, safepoint)
+        if self._wanted(led.values()):
+            try:
+                (safepoint,) = await self._ask(COLLECT_BELOW)
+            except KvorumError as error:
+                _tell("the safepoint could not be learned", error)
+                return
+            for replica in led.values():
+                await self._tolerate(self._old_versions(replica, safepoint), replica)
+            await self._due(led, safepoint)
         self.rounds += 1
         self._after_round()
+
+    def _wanted(self, led: Iterable[Replica]) -> bool:
+        """Whether there is anything here that a safepoint could let go: old versions, or a row of
+        the queue whose time has come.
+        """
+        if any(replica.state.old_versions for replica in led):
+            return True
+        return bool(self._engine.scan("gcq", self._at, u64(compose(self._now_ms())), limit=1))
 
     def stats(self) -> dict[str, int]:
         """For metrics."""

@@ -107,6 +107,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._selector.now  # type: ignore[attr-defined,no-any-return]
 
+    monotonic = time  # kv.base.adapters.LoopTimers
+
     def _task(self, _loop: Any, coro: Any, **kw: Any) -> _Task:
         task = _Task(coro, loop=self, **kw)
         if len(self._kept) >= self._kept_max:

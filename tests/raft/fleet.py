@@ -14,16 +14,17 @@ from tests.raft.support import GROUP, Machine, Node
 
 class PausableTimers:
     """The timers of one node: while it is paused its calls wait, and the clock goes on, as for a
-    process that was stopped by a signal.
+    process that was stopped by a signal. `stood_s`: for so long its clock did not.
     """
 
     def __init__(self, timers: VirtualTimers) -> None:
         self._timers = timers
         self.paused = False
+        self.stood_s = 0.0
         self._waiting: list[Callable[[], object]] = []
 
     def monotonic(self) -> float:
-        return self._timers.now_s
+        return self._timers.now_s - self.stood_s
 
     def call_later(self, delay_s: float, fn: Callable[..., object], *args: object) -> VirtualTimer:
         timer = VirtualTimer(lambda: fn(*args))
