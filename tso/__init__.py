@@ -5,6 +5,9 @@
     client   node         who asks: any client; a node, for its clients and its partitions
     detour                through another node, for whom the oracle does not hear
 
+    hybrid                pure: a node's own clock, in clusters that have no oracle
+    hybrid_node           in the places of node and service
+
 A timestamp is asked for after its caller asked, never before: so it is above every one that was
 given out earlier, and no read or commit can slip below another one's snapshot.
 """

@@ -26,7 +26,10 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
     TSO_COUNT_MAX,
 )
+from kv.base.methods import TSO
 from kv.base.ports import Rng, Timers
+from kv.base.spoken_time import Heard, Time
+from kv.base.timestamps import STEP
 from kv.client.calls import CUT_OFF
 from kv.client.client import KvClient
 from kv.client.links import CLOSED
@@ -58,18 +61,46 @@ class TsoClient:
     """
 
     def __init__(
-        self, fetch: Fetch, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT
+        self,
+        fetch: Fetch,
+        timers: Timers,
+        rng: Rng,
+        *,
+        budget_ms: int = DEADLINE_MS_DEFAULT,
+        heard: Time | None = None,
+        reach: Fetch | None = None,
     ) -> None:
+        """`heard`: what came over the connections; it says whether clocks are hybrid. `reach(at,
+        budget_ms)`: has a node hear of `at`, too.
+        """
         self.requests = 0
         self.handed_out = 0
-        self._fetch = fetch
+        self.heard = Heard() if heard is None else heard
+        self._fetch, self._reach = fetch, reach
         self._patience = Patience(timers, rng, budget_ms)
         self._waiting: list[_Waiter] = []
         self._busy = False  # somebody makes a request, or was woken to
 
+    @property
+    def hybrid(self) -> bool:
+        """Whether timestamps come from the nodes' own clocks (tso/hybrid.py): then "before" is what
+        these connections have heard of, and one is STEP from the next.
+        """
+        return self.heard.at > 0
+
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
         return await self.take(1)
+
+    async def above(self, at: int) -> int:
+        """A timestamp above `at`, as all later ones over these connections if clocks are hybrid.
+        Raises InvalidArgument for one that no node can have given out.
+        """
+        if self._reach is None or not self.hybrid:
+            return await self.now()
+        first = await self._patience.ask(self._reach, at)
+        self.heard.owe(first)
+        return first
 
     async def take(self, count: int) -> int:
         """The first of `count` consecutive timestamps, all above every one handed out before this
@@ -114,13 +145,14 @@ class TsoClient:
             raise
         finally:
             self._pass_on()
+        step = STEP if self.heard.at else 1
         for waiter in batch:
             if waiter is me:
                 first = at
             elif waiter.woken is not None and not waiter.woken.done():
                 waiter.woken.set_result(at)
             self.handed_out += waiter.count
-            at += waiter.count
+            at += waiter.count * step
         return first
 
     def _next_batch(self, me: _Waiter) -> list[_Waiter]:
@@ -165,6 +197,8 @@ class TsoClient:
 class LocalTso:
     """`now` and `take` from an oracle in this process: no request, so nothing to coalesce."""
 
+    hybrid: Final = False
+
     def __init__(
         self, source: Source, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT
     ) -> None:
@@ -173,6 +207,9 @@ class LocalTso:
 
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
+        return await self.take(1)
+
+    async def above(self, _at: int) -> int:
         return await self.take(1)
 
     async def take(self, count: int) -> int:
@@ -221,10 +258,19 @@ def _was_woken(woken: asyncio.Future[int]) -> bool:
 
 
 def remote_tso(
-    kv: KvClient, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT
+    kv: KvClient,
+    timers: Timers,
+    rng: Rng,
+    *,
+    budget_ms: int = DEADLINE_MS_DEFAULT,
 ) -> TsoClient:
     """Timestamps over the native protocol, of whichever node can ask for them (detour.py). Give it
-    a KvClient that carries nothing else.
+    a KvClient that carries nothing else, and has heard what those for data hear.
     """
+
+    async def reach(at: int, budget_ms: int) -> int:
+        first: int = (await kv.call_node(TSO, 1, at, budget_ms=budget_ms))[0]
+        return first
+
     fetch = detour(kv, timers, lambda: kv.addresses).fetch
-    return TsoClient(fetch, timers, rng, budget_ms=budget_ms)
+    return TsoClient(fetch, timers, rng, budget_ms=budget_ms, heard=kv.heard, reach=reach)

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import DEADLINE_MS_DEFAULT, TSO_COUNT_MAX, TSO_PATIENCE_MS
 from kv.base.ports import Rng, Timers
+from kv.partition.timestamps import OfOracle
 from tso.client import Patience
 
 Taken = Callable[[int, KvorumError | None], None]
@@ -49,7 +50,7 @@ class Remote(Protocol):
     async def take(self, count: int) -> int: ...
 
 
-class NodeTso:
+class NodeTso(OfOracle):
     """See the module. Counts `waits`: requests of partitions that went to another node."""
 
     def __init__(
@@ -79,6 +80,10 @@ class NodeTso:
 
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
+        return await self.take(1)
+
+    async def above(self, _at: int) -> int:
+        """A fresh one is above all that were ever given out."""
         return await self.take(1)
 
     async def take(self, count: int) -> int:

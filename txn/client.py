@@ -26,7 +26,7 @@ from kv.base.limits import (
 from kv.base.methods import GET, PUT, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
-from kv.base.timestamps import physical_ms
+from kv.base.timestamps import MAX, physical_ms
 from kv.client.calls import CUT_OFF
 from kv.client.links import Receiver
 from txn.autocommit import BatchWriter
@@ -80,7 +80,7 @@ class TxnClient:
         self.clock = clock
         self.open_file, self.spill_bytes = open_file, spill_bytes
         self.timers = timers
-        self._kv = kv
+        self._kv, self._tso = kv, tso
         self._rng = rng
         self._budget_ms = budget_ms
         self._background = Background()
@@ -109,6 +109,15 @@ class TxnClient:
             get=self.get,
             loop_s=loop_s,
         )
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether timestamps come from many clocks (txn.shared.ports.Tso)."""
+        return self._tso.hybrid
+
+    async def above(self, at: int) -> int:
+        """A fresh timestamp, above `at` if clocks are hybrid (txn.shared.ports.Tso)."""
+        return await self._tso.above(at)
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""
@@ -438,7 +447,7 @@ class TxnClient:
     async def _past(self, txn: int) -> int:
         """A fresh timestamp. Raises InvalidArgument for an id that was not given out by now."""
         now = await self.reader.now()
-        if not 0 < txn <= now:
+        if not 0 < txn <= (MAX if self.hybrid else now):
             raise InvalidArgument(
                 f"{txn} is no transaction: ids are timestamps that the oracle gave out, "
                 f"up to {now} by now"

@@ -50,6 +50,9 @@ from kv.base.limits import (
 
 ROLES: Final = ("partitions", "master", "tso", "http", "sql")
 ENGINES: Final = ("rocks", "memory")
+ORACLE: Final = "oracle"  # where timestamps come from: the leader of the meta partition …
+HYBRID: Final = "hybrid"  # … or every node's own clock (tso/hybrid.py)
+CLOCKS: Final = (ORACLE, HYBRID)
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 PORT_DEFAULT: Final = 7600
 PEERS_OFFSET: Final = 1
@@ -123,6 +126,14 @@ class NodeConfig:
             "BOOL", of.flag, "A later node votes and keeps no data. Decided at its first start."
         ),
     ] = False
+    clock: Annotated[
+        str,
+        Setting(
+            "oracle|hybrid",
+            of.one_of("", *CLOCKS),
+            "Where timestamps come from. Decided when the cluster is founded; oracle if left out.",
+        ),
+    ] = ""
     cluster_secret: Annotated[
         str,
         Setting(

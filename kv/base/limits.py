@@ -305,6 +305,16 @@ TSO_CUT_OFF_MS: Final = 1_500  # who needs them for so long hands its leadership
 TSO_AHEAD_MS: Final = 6_000  # the durable bound is raised to now + this …
 TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
+# -- hybrid clocks (tso/hybrid.py)
+CLOCK_OFFSET_MS_MAX: Final = 250  # between any two nodes' clocks; a timestamp further ahead waits
+CLOCK_FENCE_MS: Final = 200  # a node whose clock is off by more, as most others see it, stops
+CLOCK_LEAP_MS: Final = 100  # by which wall and monotonic clock may part between two looks
+CLOCK_HANDOVER_MS: Final = 2 * CLOCK_OFFSET_MS_MAX  # what a new leader leaves free: see there
+CLOCK_COMPARE_MS: Final = 1_000  # between two comparisons with the other nodes
+CLOCK_ANSWER_MS: Final = 500  # a comparison waits so long for a node
+CLOCK_COMPARED_MS: Final = 5_000  # one that is older counts no more
+CLOCK_FAR_MS: Final = 60_000  # a timestamp further ahead is a mistake, not a fast clock
+
 # -- garbage collection
 GC_RETENTION_MS_DEFAULT: Final = 600_000  # versions younger than this stay readable
 GC_STEP_ROWS_MAX: Final = 500  # of one partition in one synchronous step of the loop …

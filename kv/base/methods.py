@@ -505,9 +505,12 @@ class Lookup(Request):
 
 @_served(66, master=True, in_reply={"start_ts": 0})
 class Tso(Request):
-    """→ first"""
+    """→ first. `above`: with hybrid clocks, what the caller was told of; an oracle's lie above it,
+    or it was never given out.
+    """
 
     count: TsoCount
+    above: Timestamp = 0
 
 
 @_query(67, on=CLUSTER)

@@ -1,6 +1,10 @@
 """64-bit timestamps: milliseconds since the epoch << 18 | logical counter (after TiDB's oracle).
 
 0 means "none / latest". MAX is the version of a write intent (infinity) in comparisons only.
+
+In a cluster with hybrid clocks (tso/hybrid.py) each node gives them out from its own clock. The
+lowest SLOT_BITS of the counter are the node's id there, so that no two nodes give out the same; a
+node's consecutive ones are STEP apart.
 """
 
 from __future__ import annotations
@@ -11,6 +15,9 @@ from typing import Final
 LOGICAL_BITS: Final = 18
 LOGICAL_MAX: Final = (1 << LOGICAL_BITS) - 1
 MAX: Final = (1 << 64) - 1
+SLOT_BITS: Final = 10
+SLOT_MAX: Final = (1 << SLOT_BITS) - 1
+STEP: Final = 1 << SLOT_BITS
 _AGO: Final = re.compile(r"-\s*(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|min|h|d)", re.ASCII)
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -12,6 +12,7 @@ from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
 from kv.base.limits import CONNECT_REST_MS
 from kv.base.ports import Timers
+from kv.base.spoken_time import Heard, Time
 from kv.base.tls import Tls
 from kv.client.connection import open_connection
 from kv.client.links import Link, LinkLost, LocalLink, Submitter, client_closed
@@ -135,15 +136,23 @@ def tcp_connector(
     credential: Credential = NONE,
     *,
     tls: Tls | None = None,
+    time: Time | None = None,
 ) -> Connector:
     """Connects over TCP, or `tls`, with the native protocol. `node`: whose connections these are,
-    which proves it by the cluster's secret or its certificate.
+    which proves it by the cluster's secret or its certificate. All of them share one `time`.
     """
+    heard = Heard() if time is None else time
 
     async def connect(address: Address) -> Link:
         host, port = address
         return await open_connection(
-            host, port, timers=timers, cluster=cluster, node=node, credential=credential, tls=tls
+            *(host, port),
+            timers=timers,
+            cluster=cluster,
+            node=node,
+            credential=credential,
+            tls=tls,
+            time=heard,
         )
 
     return connect

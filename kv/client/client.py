@@ -53,6 +53,7 @@ from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
 from kv.base.members import address_in, others_in
 from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
+from kv.base.spoken_time import Heard
 from kv.base.tls import TLS_MISMATCH, TLS_REQUIRED, Tls, misfit, why
 from kv.client.calls import CUT_OFF, GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
@@ -83,9 +84,13 @@ class KvClient:
         *,
         budget_ms: int = DEADLINE_MS_DEFAULT,
         cut_off: Callable[[], str] = lambda: "",
+        heard: Heard | None = None,
     ) -> None:
-        """`budget_ms`: of a call that says none. `cut_off`: why another attempt is of no use."""
+        """`budget_ms`: of a call that says none. `cut_off`: why another attempt is of no use.
+        `heard`: the time that came over the channels.
+        """
         self._cut_off = cut_off
+        self.heard = Heard() if heard is None else heard
         self._budget_ms = budget_ms
         self.lookups = 0
         self.refreshes = 0
@@ -549,6 +554,7 @@ async def connect(
     budget_ms: int = DEADLINE_MS_DEFAULT,
     tls: Tls | None = None,
     credential: Credential | None = None,
+    heard: Heard | None = None,
 ) -> KvClient:
     """A client of the cluster behind `addresses` (host, port): the first that answers is used, the
     others if it fails. Without a `credential` that of the environment is shown.
@@ -562,10 +568,11 @@ async def connect(
         raise InvalidArgument("connect needs at least one address")
     if credential is None:
         credential = from_environment(os.environ)
-    connector = tcp_connector(timers, cluster, credential=credential, tls=tls)
+    heard = Heard() if heard is None else heard
+    connector = tcp_connector(timers, cluster, credential=credential, tls=tls, time=heard)
     channels = SocketChannels(list(addresses), connector)
     usual = min(budget_ms, DEADLINE_MS_DEFAULT)
-    client = KvClient(channels, timers, rng, budget_ms=usual)
+    client = KvClient(channels, timers, rng, budget_ms=usual, heard=heard)
     try:
         await client.first_link(budget_ms)
     except BaseException:

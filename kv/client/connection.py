@@ -28,6 +28,7 @@ from kv.base.rpc import (
     node_proof,
     read_hello,
 )
+from kv.base.spoken_time import Heard, Time
 from kv.base.tls import TLS_REQUIRED, Tls, dial
 from kv.client.links import Link
 
@@ -46,13 +47,22 @@ class MuxConnection(Link, asyncio.Protocol):
     """
 
     def __init__(
-        self, timers: Timers, *, cluster: str = "", node: int = 0, credential: Credential = NONE
+        self,
+        timers: Timers,
+        *,
+        cluster: str = "",
+        node: int = 0,
+        credential: Credential = NONE,
+        time: Time | None = None,
     ) -> None:
-        """`node`: of which this is a client, which proves it by the secret; 0 for all others."""
+        """`node`: of which this is a client, which proves it by the secret; 0 for all others.
+        `time`: what it has heard of, over this or other connections.
+        """
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
         self._cluster = cluster
         self._node, self._credential = node, credential
+        self._time = Heard() if time is None else time
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
@@ -125,10 +135,12 @@ class MuxConnection(Link, asyncio.Protocol):
         else:
             self.ready.set_result(hello)
 
-    def _begin(self, message: list[object]) -> None:
+    def _begin(self, message: list[Any]) -> None:
         """What the server says to the proof. If it does not believe it, it says so of each request,
         too, and may serve those that need none.
         """
+        if message and type(message[0]) is int:
+            self._time.owe(message.pop(0))
         row = message[0] if message else None
         if type(row) is list and row and row[0] == CONNECTION_RID:
             raise error_of(row)
@@ -139,6 +151,10 @@ class MuxConnection(Link, asyncio.Protocol):
         received = self.received
         for row in rows:
             if type(row) is not list or len(row) < 2:
+                if type(row) is int and row is rows[0]:
+                    self._time.owe(row)
+                    rows = rows[1:]
+                    continue
                 raise malformed("a reply is [rid, 0, …] or [rid, 1, …]")
             if row[0] == CONNECTION_RID:
                 self.lose(f"the server ended the connection: {error_of(row).message}")
@@ -147,8 +163,10 @@ class MuxConnection(Link, asyncio.Protocol):
         if self._ping_after_s > self._ping_first_s and rows and rows[-1][0] != self._ping_rid:
             self._ping_after_s = self._ping_first_s  # it answers requests
 
-    def _transmit(self, rows: list[list[Any]]) -> None:
+    def _transmit(self, rows: list[Any]) -> None:
         assert self._transport is not None, "an open link has a transport"
+        if self._time.at:
+            rows = [self._time.at, *rows]
         frames = self._encoder.rows(rows, self._refused)
         if frames:
             self._transport.write(frames)
@@ -203,13 +221,14 @@ async def open_connection(
     node: int = 0,
     credential: Credential = NONE,
     tls: Tls | None = None,
+    time: Time | None = None,
 ) -> MuxConnection:
     """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
 
     Bound it with a timeout.
     """
     transport, link = await dial(
-        lambda: MuxConnection(timers, cluster=cluster, node=node, credential=credential),
+        lambda: MuxConnection(timers, cluster=cluster, node=node, credential=credential, time=time),
         *(host, port, tls),
     )
     if tls is not None and not tls.believes(transport):

@@ -86,8 +86,8 @@ def future_claim(claim: int, now: int) -> InvalidArgument:
 
 def oracle_behind(first: int, floor: int) -> Unavailable:
     return Unavailable(
-        f"the timestamp oracle answered {first}, but {floor} was in use already; "
-        "wait until its clock has caught up",
+        f"the next timestamp is {first}, but {floor} may be in use already; nothing was done: ask "
+        "again in a moment",
         details={"first": first, "floor": floor},
     )
 

@@ -10,7 +10,9 @@ believed that is not below a timestamp that came after the request:
                                                   compared with its answer (PartitionMachine)
 
 Which arguments these are is in the table of verbs (`Verb.claims`); FINISH has them in its rows.
-Reads compare by themselves (kv/partition/reader.py).
+Reads compare by themselves (kv/partition/reader.py). With hybrid clocks nobody knows what all the
+others have handed out: the clock of whoever takes the command is moved above what it claims, as far
+as that is near (tso/hybrid.py).
 """
 
 from __future__ import annotations
@@ -26,6 +28,18 @@ _AT: Final = {
 }
 CLAIMING: Final = frozenset({*_AT, FINISH})
 """Commands that claim timestamps and get none of their own."""
+
+
+_SAID: Final = {
+    verb.number: verb.claims for verb in PARTITION_VERBS if verb.claims and verb.number not in READS
+}
+
+
+def said(r: list[Any]) -> int:
+    """The highest timestamp that a checked command says was handed out, 0 for none."""
+    if r[1] == FINISH:
+        return claimed(r)
+    return max((r[at] for at in _SAID.get(r[1], ())), default=0)
 
 
 def claimed(r: list[Any]) -> int:

@@ -62,11 +62,15 @@ class Evaluator:
         seal: Callable[[], None],
         counters: PartitionCounters,
         scheduler: Scheduler,
+        step: int,
     ) -> None:
-        """`seal`: propose the open entry, if none is in flight."""
+        """`seal`: propose the open entry, if none is in flight. `step`: how far apart timestamps
+        are.
+        """
         self.view, self._replies = view, replies
         self.top_ts = top_ts  # the highest commit timestamp ever evaluated
         self._seal, self._counters, self._scheduler = seal, counters, scheduler
+        self._step = step
         self.left: list[Item] = []  # of an `evaluate` that broke: first what it broke at
 
     def evaluate(
@@ -76,7 +80,7 @@ class Evaluator:
         are refused with `unavailable`. The rest, for which there was no room.
         """
         parked = self.waits.by_key  # empty: nobody waits for a key
-        between = self._scheduler.between
+        between, step = self._scheduler.between, self._step
         i = 0
         try:
             for i, item in enumerate(items):
@@ -91,7 +95,7 @@ class Evaluator:
                     if unavailable is not None:
                         self._replies.refuse(item, unavailable)
                         continue
-                    mine, ts = ts, ts + 1
+                    mine, ts = ts, ts + step
                     if parked:
                         if self._among_waiters(item, mine, now_ms):
                             continue

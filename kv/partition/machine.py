@@ -15,6 +15,7 @@ Rules (each has a directed test in tests/kv/partition; more of them where they a
     then nothing else that writes versions is evaluated, and no read above the highest timestamp
     that is known to be handed out, so that no read is above a timestamp that is on its way;
   * no timestamp that a command claims is believed before the oracle has given it out (claims.py);
+    a hybrid clock is moved above it instead, or the command is refused;
   * writes that find no room are held, in the order of arrival, until an entry lands or is lost;
   * a request whose time is up before it was evaluated is not executed;
   * whoever waits when the leadership ends, or when his keys move, gets an error that says so.
@@ -57,7 +58,7 @@ from kv.partition.answers import (
     queue_full,
     shape_under_way,
 )
-from kv.partition.claims import CLAIMING, claimed, claims_above
+from kv.partition.claims import CLAIMING, claimed, claims_above, said
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import Entry
 from kv.partition.evaluated_state import Evaluated
@@ -66,7 +67,7 @@ from kv.partition.flight import Flight
 from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
 from kv.partition.reader import Reader
-from kv.partition.reads import read_ts_of
+from kv.partition.reads import read_ts_of, read_ts_said
 from kv.partition.replica_reads import ReplicaReads
 from kv.partition.replies import Replies
 from kv.partition.requests import weight
@@ -102,6 +103,7 @@ class PartitionMachine:
         self.traffic = Traffic(descriptor.id)  # of this replica, while it leads
         self._replica, self._state = replica, replica.state
         self._timestamps, self._scheduler = timestamps, scheduler
+        self._hybrid, self._step = timestamps.hybrid, timestamps.step
         self._replies = replies = Replies(
             self.view, replica, scheduler, self.counters, members or Alone()
         )
@@ -142,6 +144,7 @@ class PartitionMachine:
             seal=self._flight.seal,
             counters=self.counters,
             scheduler=scheduler,
+            step=self._step,
         )
         self.waits = Waiting(
             self.view, scheduler, waits, resume=self._resume, answer=self._evaluator.after_seen
@@ -394,6 +397,7 @@ class PartitionMachine:
             self.view.reset()
             self._evaluator.top_ts = max(self._evaluator.top_ts, self._state.top_ts)
             self.read_point.top = max(self.read_point.top, self._state.top_ts)
+            self._begin_above()
             self._reroute(partial(stays, old, new))
         self._shaped(None)
 
@@ -458,6 +462,8 @@ class PartitionMachine:
 
     def _write_all(self, items: list[Item], now_ms: int) -> None:
         items = self._admitted(items)
+        if self._hybrid:
+            items = self._heard(items, said)
         n, known = 0, MAX
         for _, r in items:
             if r[1] in NEEDS_TIMESTAMP:
@@ -497,6 +503,8 @@ class PartitionMachine:
         before the answer is there.
         """
         reads, self._reader.unsure = self._reader.unsure, []
+        if self._hybrid:
+            reads = self._heard(reads, read_ts_said)
         asked = self._asked = Asked(reads, writes, n, doubted=known < MAX)
         self._timestamps.request(asked.n, lambda first, error: self._answered(asked, first, error))
         if self._asked is not asked:
@@ -508,6 +516,15 @@ class PartitionMachine:
         asked.writes = list(compress(writes, wait))
         if len(asked.writes) < len(writes):
             self._evaluate(list(compress(writes, map(not_, wait))), 0, None, now_ms)
+
+    def _heard(self, items: list[Item], said: Callable[[list[Any]], int]) -> list[Item]:
+        """Those whose timestamps this node's clock takes: it is above them from now on."""
+        hear = self._timestamps.hear
+        errors = [hear(ts) if (ts := said(r)) else None for _, r in items]
+        for item, error in zip(items, errors, strict=True):
+            if error is not None:
+                self._replies.refuse(item, error)
+        return list(compress(items, map(not_, errors)))
 
     def _answered(self, asked: Asked, first: int, error: KvorumError | None) -> None:
         """The oracle's answer: `asked.n` timestamps from `first` on, or an error. It comes within
@@ -550,12 +567,14 @@ class PartitionMachine:
             self._believe(asked, self._timestamps.known, error)
             self._evaluate(asked.writes, 0, error, now_ms)
             return
-        self._reader.known_ts = max(self._reader.known_ts, first + asked.n - 1)
+        last = first + (asked.n - 1) * self._step
+        self._reader.known_ts = max(self._reader.known_ts, last)
+        high = self._reader.high
         if not asked.outdated:
-            self.view.recorded.heard(first)
+            self.view.recorded.heard(first if first > high else high)
         if asked.reads:
             self._serve(self._dated(asked.reads, first), now_ms)
-            first += asked.fresh
+            first += asked.fresh * self._step
         floor = max(self._reader.high, self._evaluator.top_ts)
         behind = oracle_behind(first, floor) if first <= floor else None
         self._believe(asked, first - 1, behind)
@@ -580,7 +599,7 @@ class PartitionMachine:
         for item in reads:
             r = item[1]
             if (read_ts := read_ts_of(r)) == MAX and r[1] in FRESH_READS:
-                r[6], fresh = fresh, fresh + 1
+                r[6], fresh = fresh, fresh + self._step
             elif read_ts >= first:
                 # A timestamp that is not over yet may get commits below it after it was read.
                 self._replies.refuse(item, future_read(read_ts, first))
@@ -688,11 +707,20 @@ class PartitionMachine:
             self.view.reset()
             self._flight.read_point = ReadPoint(self._state.top_ts)
             self._evaluator.top_ts = max(self._evaluator.top_ts, self._state.top_ts)
+            self._begin_above()
             self._queue[:0] = self._replica_reads.release()
             if self._queue:
                 self._wanted()
             return
         self._dismiss(self._replies.not_leader())
+
+    def _begin_above(self) -> None:
+        """Another leader may have served reads of these keys: an oracle's next timestamp is above
+        them, a hybrid clock's is when it has passed its `floor`.
+        """
+        if self._hybrid:
+            floor = self._timestamps.floor(self._state.top_ts)
+            self._reader.high = max(self._reader.high, floor)
 
     def broke(self, error: KvorumError) -> None:
         """See Drained. What broke it is answered with `error`; all others, of whom nothing is in

@@ -21,11 +21,35 @@ Taken = Callable[[int, KvorumError | None], None]
 
 
 class Timestamps(Protocol):
-    """Where the commit timestamps come from: an oracle in this process, or one behind a network."""
+    """Where the commit timestamps come from: an oracle in this process, one behind a network, or
+    this node's own clock (*hybrid*: tso/hybrid.py).
+    """
 
     @property
     def known(self) -> int:
         """The highest timestamp that is known here to be handed out, or never to be any more."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """How far apart those of one request are."""
+        ...
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether it must hear what commands claim, and knows no order with other nodes'."""
+        ...
+
+    def hear(self, ts: int) -> KvorumError | None:
+        """Of a hybrid one: a command claims `ts`; what is requested next lies above it. An error:
+        the command is refused with it.
+        """
+        ...
+
+    def floor(self, top_ts: int) -> int:
+        """Of a hybrid one: what an earlier leader may have read at, at most, now that its time is
+        over; `top_ts`: the highest that it committed at.
+        """
         ...
 
     def request(self, n: int, done: Taken) -> None:

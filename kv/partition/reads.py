@@ -69,6 +69,12 @@ def read_ts_of(r: list[Any]) -> int:
     return ts
 
 
+def read_ts_said(r: list[Any]) -> int:
+    """The timestamp that a read names, 0 for none."""
+    ts = read_ts_of(r)
+    return 0 if ts == MAX and r[1] in FRESH_READS else ts
+
+
 def rows_of(r: list[Any]) -> int:
     """What a read may cost in one step, in rows of a SCAN."""
     if r[1] in SCANS or r[1] == CHANGES or r[1] == PAIRS:

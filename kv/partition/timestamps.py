@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.methods import FRESH_READS
@@ -10,7 +11,20 @@ from kv.partition.admission import Item
 from kv.partition.ports import Taken
 
 
-class AtOnce:
+class OfOracle:
+    """What `Timestamps` says of an oracle: its order is everybody's, there is nothing to hear."""
+
+    step: Final = 1
+    hybrid: Final = False
+
+    def hear(self, ts: int) -> KvorumError | None:
+        raise NotImplementedError
+
+    def floor(self, top_ts: int) -> int:
+        raise NotImplementedError
+
+
+class AtOnce(OfOracle):
     """`Timestamps` from a function."""
 
     def __init__(self, take: Callable[[int], int]) -> None:

@@ -79,6 +79,7 @@ from kv.base.rpc import (
     requests_of,
 )
 from kv.base.shared_bytes import Who
+from kv.base.spoken_time import ServersTime
 from kv.base.tenants import Tenants
 from kv.base.tls import NODE_NAME, TLS_REQUIRED, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
@@ -334,6 +335,8 @@ class ServerConnection(asyncio.Protocol):
             self.partial_since = 0.0
             self._server.counters.frames_in += 1
             if self.greeted:
+                if self._server.time is not None:
+                    return self._timed(message)
                 return requests_of(message)
             self._greet(message)
             if not self._open or self._asking is not None:
@@ -341,6 +344,22 @@ class ServerConnection(asyncio.Protocol):
         if self._held or self._decoder.data:
             self._keep_partial()
         return None
+
+    def _timed(self, message: list[Any]) -> list[list[Any]]:
+        """The requests of a frame that may begin with a time. One that this node's clock cannot
+        take is the answer to all of them but nodes' orders to each other, which claim nothing.
+        """
+        server = self._server
+        ts = message.pop(0) if message and type(message[0]) is int else 0
+        rows = requests_of(message)
+        if not ts or server.time is None or (error := server.time.hear(ts)) is None:
+            return rows
+        for row in rows:
+            if row[1] not in server.orders:
+                self._in_flight += 1
+                server.refuse(self, row, error)
+        self.flush()
+        return [row for row in rows if row[1] in server.orders]
 
     def _broke(self, error: Exception) -> None:
         """The connection ends: what its client sent is wrong, or we are."""
@@ -436,7 +455,8 @@ class ServerConnection(asyncio.Protocol):
                 if message is None:
                     return
                 self._server.counters.frames_in += 1
-                rows = requests_of(message)
+                timed = self._server.time is not None
+                rows = self._timed(message) if timed else requests_of(message)
                 if (
                     self._in_flight
                     or self._server.stale(self)
@@ -581,7 +601,8 @@ class ServerConnection(asyncio.Protocol):
         self._out = []
         server = self._server
         try:
-            frames = server.encoder.rows(out, _instead)
+            rows = out if server.time is None else [server.time.at, *out]
+            frames = server.encoder.rows(rows, _instead)
         except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
             self.end(server.faults.answer(error, "a native connection", unknown=True))
             return
@@ -722,14 +743,16 @@ class SocketServer:
         starts_at: Callable[[int], bytes | None] = lambda _partition: None,
         named: Named = lambda _verb, _row, _user: None,
         deputy: Deputy | None = None,
+        time: ServersTime | None = None,
     ) -> None:
         """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;
         empty: they are all on this machine, or prove it by their certificates in `tls`. `gate`: who
         clients are, and the book of rights; without one everybody may everything but give orders.
-        See kv.server.connection_rights for the others.
+        See kv.server.connection_rights for the others; `time`: of a node with a hybrid clock.
         """
         assert rng is not None or not secret
         self.hello = Hello(cluster=cluster, node=node, incarnation=incarnation)
+        self.time = time
         self.secret, self._rng, self.tls = secret, rng, tls
         self.gate, self._starts_at, self._named, self._deputy = gate, starts_at, named, deputy
         self.own_secret = b""  # of processes that this node has started; the node sets it
@@ -738,12 +761,12 @@ class SocketServer:
         self.on_login_failed: Callable[[str, str, KvorumError], object] = lambda *_: None
         """Told from where, as whom (empty: by a token) and why not; the node sets it, too."""
         self._deputies: set[asyncio.Task[None]] = set()
-        self._orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
+        self.orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters
         self.encoder = FrameEncoder()
         self.faults = dispatcher.faults
         self.timers = timers
-        self.submit, self._refuse_request = dispatcher.submit, dispatcher.refuse
+        self.submit, self.refuse = dispatcher.submit, dispatcher.refuse
         self.express = dispatcher.express
         self.between = self.express.look
         self.unheard: frozenset[int] = frozenset()
@@ -833,7 +856,7 @@ class SocketServer:
                 rows = self._allowed(conn, conn.rights, rows)
             if gate.tenants.limited or conn.metering is not None:
                 rows = self._within(conn, gate, rows)
-        orders = self._orders
+        orders = self.orders
         stranger = gate is not None and conn.identity is None
         for row in rows:
             if stranger or row[1] in orders:
@@ -849,7 +872,7 @@ class SocketServer:
         self, conn: ServerConnection, rows: list[list[object]], *, stranger: bool
     ) -> list[list[object]]:
         """The others of them; of a `stranger`, none before its proof."""
-        orders = self._orders
+        orders = self.orders
         rest: list[list[object]] = []
         for row in rows:
             if conn.proved or not (stranger or row[1] in orders):
@@ -860,7 +883,7 @@ class SocketServer:
                     raise Unauthenticated("this connection has not proved to be a node's")
                 conn.reply([row[0], OK, self._proved(conn, row)])
             except KvorumError as error:
-                self._refuse_request(conn, row, error)
+                self.refuse(conn, row, error)
         conn.flush()
         if stranger and not conn.proved:
             conn.strange += len(rows)
@@ -908,7 +931,7 @@ class SocketServer:
                 self.stand_in(conn, row)
             except KvorumError as error:
                 self.counters.requests_refused += 1
-                self._refuse_request(conn, row, error)
+                self.refuse(conn, row, error)
         if len(allowed) < len(rows):
             conn.flush()
         return allowed
@@ -926,7 +949,7 @@ class SocketServer:
                 metering.begin(row, account, self._namespace(gate, row), asked=conn.asked)
                 within.append(row)
             except Busy as error:
-                self._refuse_request(conn, row, error)
+                self.refuse(conn, row, error)
         if len(within) < len(rows):
             conn.flush()
         return within

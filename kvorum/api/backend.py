@@ -129,7 +129,11 @@ class Backend(Protocol):
         """
         ...
 
-    async def timestamps(self, count: int) -> int: ...
+    async def timestamps(self, count: int, above: int = 0) -> int:
+        """The first of `count`. `above`, of one: with hybrid clocks it lies above that, as all
+        later ones of this session do. Raises InvalidArgument if no node can have given `above` out.
+        """
+        ...
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
         """Hold the versions that a reader of `at` sees (0 = now). Raises SnapshotTooOld,

@@ -89,8 +89,8 @@ class Links(Request):
 
 @verb(94, by=Caller.CLIENT, action=Action.NODE, on=CLUSTER, repeat=Repeat.AGAIN, master=True)
 class Join(Request):
-    """→ node id, cluster id, [[node id, address], …]. Take a new node in; the same address
-    (HOST:BASE) gets the same id again. `proof`: kvorum/cluster/joining.py.
+    """→ node id, cluster id, [[node id, address], …], "hybrid" if its clocks are. Take a new node
+    in; the same address (HOST:BASE) gets the same id again. `proof`: kvorum/cluster/joining.py.
     """
 
     address: Annotated[str, text(_ADDRESS_CHARS_MAX, 1)]
@@ -214,6 +214,11 @@ class CheckReplica(Request):
     rows: Annotated[int, integer(1, limits.CHECK_STEP_ROWS)]
 
 
+@_node(136, repeat=Repeat.QUESTION)
+class WallClock(Request):
+    """→ ms. This node's wall clock (kvorum/cluster/clocks.py); of a cluster with hybrid clocks"""
+
+
 @verb(135, by=Caller.MASTER, action=Action.NODE, on=CLUSTER)
 class RaiseSafepoint(Request):
     """→ [partition, …]. Nothing below is read any more in those that this node leads
@@ -248,4 +253,5 @@ BEAT: Final = Beat.number
 BEAT_NOW: Final = BeatNow.number
 CHECK_REPLICA: Final = CheckReplica.number
 RAISE_SAFEPOINT: Final = RaiseSafepoint.number
+WALL_CLOCK: Final = WallClock.number
 ACCESS: Final = Access.number

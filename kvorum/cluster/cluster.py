@@ -20,6 +20,7 @@ from kv.base.errors import InvalidArgument, NotLeader, Refused
 from kv.base.ids import META_PARTITION
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.members import leader_details, others_details
+from kv.base.spoken_time import Time
 from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
@@ -64,8 +65,15 @@ class Cluster:
     for one node that is named.
     """
 
-    def __init__(self, ports: Ports, config: NodeConfig, identity: Identity, state: Engine) -> None:
-        """Raises Corruption."""
+    def __init__(
+        self,
+        ports: Ports,
+        config: NodeConfig,
+        identity: Identity,
+        state: Engine,
+        time: Time | None = None,
+    ) -> None:
+        """`time`: of a node with a hybrid clock. Raises Corruption."""
         self.identity = identity
         self._ports = ports
         self._config = config
@@ -75,7 +83,7 @@ class Cluster:
         own = ANYWHERE if config.port is None else split_address(config.address)
         credential = Credential(secret=config.cluster_secret.encode())
         connector = ports.network.connector(
-            ports.timers, identity.cluster, identity.node, credential
+            ports.timers, identity.cluster, identity.node, credential, time=time
         )
         shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
         timers, rng = ports.timers, ports.rng

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kv.base.config import NodeConfig, split_address
+from kv.base.config import HYBRID, ORACLE, NodeConfig, split_address
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import JOIN_MS_MAX
@@ -49,6 +49,7 @@ class Joined(NamedTuple):
     node: int
     cluster: str
     members: list[tuple[int, str]]
+    clock: str
 
 
 def request(
@@ -81,10 +82,11 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
     try:
         while True:
             try:
-                node, cluster, rows = await kv.call_node(
+                node, cluster, rows, *more = await kv.call_node(
                     JOIN, *request(config, token, witness=config.witness)
                 )
-                return Joined(node, cluster, [(member, address) for member, address in rows])
+                members = [(member, address) for member, address in rows]
+                return Joined(node, cluster, members, *more or (ORACLE,))
             except KvorumError as error:
                 if error.disposition == "no":
                     raise
@@ -164,7 +166,9 @@ class JoinMethod:
                 Submission(ADD_REPLICAS, {"node": row.id}, _OWNER, f"join/{row.id}/{token.hex()}")
             )
         log.info("node %d (%s) joins%s", row.id, address, " as a witness" if witness else "")
-        return [row.id, self._identity.cluster, [[member.id, member.address] for member in members]]
+        known = [[member.id, member.address] for member in members]
+        hybrid = [HYBRID] if self._identity.clock == HYBRID else []
+        return [row.id, self._identity.cluster, known, *hybrid]
 
     async def _members(self) -> list[NodeRow]:
         rows = await self._txn.run(all_nodes)

@@ -2,6 +2,7 @@
 
     meta "node"   sealed msgpack [cluster, node, incarnation, founders]
                   and, if there are witnesses, [… founders, their witnesses, is it one itself]
+                  and, if the cluster has hybrid clocks, "hybrid" after these
     log  ff… "node"   the same, for a node whose state DB is lost
 
 `incarnation` is random and as old as the data: a node that comes back under its id without its data
@@ -31,7 +32,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.config import NodeConfig
+from kv.base.config import HYBRID, ORACLE, NodeConfig
 from kv.base.errors import Corruption, InvalidArgument
 from kv.base.ids import NodeId
 from kv.base.ports import Rng
@@ -56,6 +57,8 @@ class Identity(NamedTuple):
     """Those of the founders that keep no data."""
     witness: bool = False
     """This node keeps no data."""
+    clock: str = ORACLE
+    """Where the cluster's timestamps come from."""
 
 
 def founding(config: NodeConfig, rng: Rng) -> Identity | None:
@@ -63,27 +66,39 @@ def founding(config: NodeConfig, rng: Rng) -> Identity | None:
     incarnation = rng.token(_INCARNATION_BYTES)
     if not config.join or (config.place is not None and len(config.join) == 1):
         node = NodeId(config.node_id or 1)
-        return Identity(rng.token(_ID_BYTES).hex(), node, incarnation, (node,))
+        return Identity(
+            rng.token(_ID_BYTES).hex(), node, incarnation, (node,), clock=config.clock or ORACLE
+        )
     if config.place is None:
         return None
     founders = tuple(NodeId(i) for i in range(1, len(config.join) + 1))
     node, witnesses = NodeId(config.place), tuple(map(NodeId, sorted(config.witnesses)))
     return Identity(
-        cluster_id(config), node, incarnation, founders, witnesses, witness=node in witnesses
+        cluster_id(config),
+        node,
+        incarnation,
+        founders,
+        witnesses,
+        witness=node in witnesses,
+        clock=config.clock or ORACLE,
     )
 
 
-def joined(cluster: str, node: int, rng: Rng, *, witness: bool = False) -> Identity:
+def joined(
+    cluster: str, node: int, rng: Rng, *, witness: bool = False, clock: str = ORACLE
+) -> Identity:
     """The identity that the members of a cluster gave."""
     incarnation = rng.token(_INCARNATION_BYTES)
-    return Identity(cluster, NodeId(node), incarnation, (), witness=witness)
+    return Identity(cluster, NodeId(node), incarnation, (), witness=witness, clock=clock)
 
 
 def cluster_id(config: NodeConfig) -> str:
-    """The same at every founder, and another one for another list or secret."""
+    """The same at every founder, and another one for another list, secret or kind of clock."""
     listed = "\n".join(config.join).encode()
     if config.witnesses:
         listed += b"\nwitnesses " + ",".join(map(str, sorted(config.witnesses))).encode()
+    if config.clock == HYBRID:
+        listed += b"\nhybrid clocks"
     return hmac.digest(config.cluster_secret.encode(), listed, hashlib.sha256)[:_ID_BYTES].hex()
 
 
@@ -146,6 +161,19 @@ def _read(key: bytes, record: bytes) -> Identity:
             ]:
                 first = _ids(founders)
                 return Identity(cluster, NodeId(node), incarnation, first, _ids(some), is_one)
+            case [
+                str(cluster),
+                int(node),
+                bytes(incarnation),
+                list(founders),
+                list(some),
+                bool(is_one),
+                "hybrid",
+            ]:
+                first = _ids(founders)
+                return Identity(
+                    cluster, NodeId(node), incarnation, first, _ids(some), is_one, HYBRID
+                )
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
@@ -177,10 +205,12 @@ def save(state: Engine, log: Engine, identity: Identity) -> None:
     """Write it; the caller makes it durable before the node says anything to anybody, in the log DB
     before the state DB.
     """
-    cluster, node, incarnation, founders, witnesses, witness = identity
+    cluster, node, incarnation, founders, witnesses, witness, clock = identity
     fields = [cluster, node, incarnation, list(founders)]
-    if witnesses or witness:
+    if witnesses or witness or clock == HYBRID:
         fields += [list(witnesses), witness]
+    if clock == HYBRID:
+        fields.append(clock)
     for engine, key, family in ((log, _COPY_KEY, LOG_FAMILIES[0]), (state, _KEY, "meta")):
         batch = engine.batch()
         batch.put(key, seal(key, _encode(fields)), engine.family(family))
@@ -202,6 +232,17 @@ def check_kind(identity: Identity, config: NodeConfig) -> None:
             f"{config.data} has the data of node {identity.node}: it cannot become a witness. "
             "Decommission it, and start a witness on an empty --data",
             details={"setting": "witness"},
+        )
+    check_clock(identity.clock, config)
+
+
+def check_clock(clock: str, config: NodeConfig) -> None:
+    """Refuse another kind of clock than the cluster has. Raises InvalidArgument."""
+    if config.clock not in ("", clock):
+        raise InvalidArgument(
+            f"clock = {config.clock}, but the cluster was founded with {clock}: that cannot be "
+            "changed. Leave --clock out; or found another cluster, and restore a backup into it",
+            details={"setting": "clock", "actual": config.clock, "expected": clock},
         )
 
 

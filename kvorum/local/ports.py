@@ -19,6 +19,7 @@ from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import KvorumError
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.spoken_time import ServersTime, Time
 from kv.base.steady_clock import SteadyClock
 from kv.base.tls import Tls, node_tls
 from kv.client.channels import Connector, tcp_connector
@@ -101,7 +102,13 @@ class Network(Protocol):
         ...
 
     def connector(
-        self, timers: Timers, cluster: str, node: int, credential: Credential = NONE
+        self,
+        timers: Timers,
+        cluster: str,
+        node: int,
+        credential: Credential = NONE,
+        *,
+        time: Time | None = None,
     ) -> Connector:
         """Links of this node's clients; see kv.client.channels.tcp_connector."""
         ...
@@ -121,6 +128,7 @@ class Network(Protocol):
         starts_at: Callable[[int], bytes | None],
         named: Named,
         deputy: Deputy,
+        time: ServersTime | None,
     ) -> Server:
         """The native port; see kv.server.socket_server.SocketServer."""
         ...

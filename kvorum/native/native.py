@@ -159,7 +159,7 @@ class NativeBackend(NativeAdmin):
     async def _moment(self, at: int) -> int:
         """`at`, or now. Raises InvalidArgument for the future, as a partition would."""
         now = await self._txn.now()
-        if at > now:
+        if at > now and not self._txn.hybrid:
             raise InvalidArgument(
                 f"read timestamp {at} lies in the future (now {now}); read at a timestamp that the "
                 "oracle has handed out, or leave it out for the newest",
@@ -328,8 +328,8 @@ class NativeBackend(NativeAdmin):
         members = [m for m in await all_nodes(self.catalog) if m.state is not NodeState.GONE]
         return any(await asyncio.gather(*(ask(m.address) for m in members if m.address)))
 
-    async def timestamps(self, count: int) -> int:
-        return await self._take(count)
+    async def timestamps(self, count: int, above: int = 0) -> int:
+        return await (self._txn.above(above) if above else self._take(count))
 
     # ------------------------------------------------------------------------------- snapshots
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import Credential
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.spoken_time import Heard
 from kv.base.tls import Tls
 from kvorum.api.addresses import Address
 
@@ -35,7 +36,10 @@ async def connect_backend(
 
     loop = asyncio.get_running_loop()
     timers, rng = LoopTimers(loop), SystemRng()
-    reach = partial(connect_kv, addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    heard = Heard()
+    reach = partial(
+        connect_kv, addresses, timers=timers, rng=rng, budget_ms=timeout_ms, heard=heard
+    )
     kv = await reach(tls=tls, credential=credential)
     # The oracle has a connection of its own, so that bulk data does not delay timestamps.
     tso_kv = await reach(tls=tls, credential=credential)

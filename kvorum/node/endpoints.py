@@ -105,6 +105,7 @@ class Doors:
                 store.safepoint.user_of,
             ),
             deputy=Deputy(store.kv, store.txn),
+            time=store.clock,
         )
         self.native.believes = self._believes
         if stamps is not None:

@@ -109,7 +109,7 @@ class Upkeep:
             self._sweeper.run,
             self._trimmer.run,
             self._store.watch_room,
-            self.cutoff.run,
+            *([self.cutoff.run] if self._store.clock is None else []),
             self._reap,
             self._follow_members,
             self.audit.run,

@@ -23,6 +23,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import Unavailable
 from kv.base.limits import NAME_CHARS_MAX
 from kv.base.ports import Rng, Timers
+from kv.base.spoken_time import Heard
 from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
@@ -51,11 +52,14 @@ async def reach(
     rng: Rng,
     connect: Callable[..., Awaitable[KvClient]] = connect_kv,
     tls: Tls | None = None,
+    heard: Heard | None = None,
 ) -> KvClient:
     """A client of the cluster, as soon as a node answers. Raises what waiting does not cure."""
     while True:
         try:
-            return await connect(addresses, timers=timers, rng=rng, budget_ms=_REACH_MS, tls=tls)
+            return await connect(
+                addresses, timers=timers, rng=rng, budget_ms=_REACH_MS, tls=tls, heard=heard
+            )
         except Unavailable as error:
             log.warning("no node answers, it is tried again: %s", error)
         await asyncio.sleep(_AGAIN_S * (0.5 + rng.random() / 2))
@@ -69,9 +73,10 @@ async def _reach_all(
     tls: Tls | None,
 ) -> list[KvClient]:
     found: list[KvClient] = []
+    heard = Heard()
     try:
         for _ in range(count):
-            found.append(await reach(addresses, timers, rng, tls=tls))
+            found.append(await reach(addresses, timers, rng, tls=tls, heard=heard))
     except BaseException:
         for client in found:
             client.close()

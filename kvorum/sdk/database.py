@@ -199,6 +199,8 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         """
         covered = _decimal(token, "a session token")
         now = await self.timestamp()
+        if now <= covered:  # by an oracle it cannot be; another clock may be ahead
+            now = await self._backend.timestamps(1, covered)
         if now <= covered:
             raise InvalidArgument(
                 f"session token {covered} lies above this cluster's time, {now}: it is another "

@@ -21,13 +21,15 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from kv.base.config import NodeConfig
+from kv.base.config import HYBRID, NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.internal_errors import Faults
 from kv.base.keys import META_RANGE
+from kv.base.limits import CLOCK_HANDOVER_MS
 from kv.base.methods import PLACES, SPLIT_POINT, TSO
+from kv.base.ports import Handle
 from kv.base.timestamps import physical_ms
 from kv.base.waits import Held, Waits
 from kv.client.replicas import Replicas, Sites
@@ -41,8 +43,18 @@ from kv.replica.replica import Replica
 from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
-from kvorum.api.verbs import BEAT, BEAT_NOW, BOOT_BYTES, LINKS, REFUSE_WAIT, STANDING, WAITS
+from kvorum.api.verbs import (
+    BEAT,
+    BEAT_NOW,
+    BOOT_BYTES,
+    LINKS,
+    REFUSE_WAIT,
+    STANDING,
+    WAITS,
+    WALL_CLOCK,
+)
 from kvorum.cluster import damage, dispensable, handover, joining, replica_report, replica_status
+from kvorum.cluster.clocks import ClockWatch
 from kvorum.cluster.cluster import CONSENSUS, Cluster
 from kvorum.cluster.damage import MasterDamage
 from kvorum.cluster.heartbeat import Heart, Pulse, leader_of_meta
@@ -64,6 +76,8 @@ from raft.errors import ApplyFailed, LogCorrupt
 from raft.host import RaftHost
 from tso.client import TsoClient
 from tso.detour import detour
+from tso.hybrid import HybridClock
+from tso.hybrid_node import HybridMaster, HybridTso
 from tso.node import NodeTso
 from tso.safepoint import SafepointService
 from tso.service import Done, TsoService, bound_of, bound_record
@@ -94,7 +108,9 @@ class Store:
         self.sync_taken = Histogram()
         self._truncating: asyncio.Task[None] | None = None
         self._caring: asyncio.Task[None] | None = None
+        self._comparing: asyncio.Task[None] | None = None
         self._on_meta_role: Callable[[bool], object] | None = None
+        self._beginning: Handle | None = None
         self._others_have_it = False  # copies of what this node stores
         self._lost_log: str | None = None  # why there is none
         self._data = Path()
@@ -133,7 +149,8 @@ class Store:
         self.identity = await self._identify(config, log)
         self._others_have_it = _has_others(self.state, self.identity)
         self.faults = Faults(self.identity.node, ports.rng.token)
-        self.cluster = Cluster(ports, config, self.identity, self.state)
+        self.clock = self._hybrid_clock()
+        self.cluster = Cluster(ports, config, self.identity, self.state, self.clock)
         known = bool(self.cluster.peers.nodes) or len(self.identity.founders) != 1
         identities.check_list(self.identity, config, knows_others=known)
         self._syncer = TimedSyncer(ports.syncer(log), ports.clock.monotonic, self.sync_taken)
@@ -147,14 +164,7 @@ class Store:
             transport=self.cluster.transport,
             config=CONSENSUS,
         )
-        self.tso = TsoService(
-            ports.clock,
-            ports.timers,
-            read_bound=self._read_bound,
-            persist=self._persist_bound,
-            lease=self._serves_meta,
-            not_leader=lambda: self.not_master("timestamps come from the meta partition's leader"),
-        )
+        self.tso, self.oracle = self._timestamps(self.clock)
         self.safepoint = SafepointService(
             _LEASES_KEY,
             self.tso,
@@ -164,9 +174,6 @@ class Store:
             retention_ms=config.gc_retention_ms,
             not_leader=lambda: self.not_master("snapshots are kept by the meta partition's leader"),
         )
-        self.detour = detour(self.cluster.oracle, ports.timers, self.cluster.peers.others)
-        asked = TsoClient(self.detour.fetch, ports.timers, ports.rng)
-        self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
         self.waits = Waits(self.identity.node, ports.timers.call_later)
         self.pulse = Pulse(
@@ -223,6 +230,16 @@ class Store:
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
         self.dispatcher.placed = self._placed
         self.health = Health(ports.timers.monotonic, self._machines, self.tso.trouble)
+        if self.clock is not None:
+            self.clocks = ClockWatch(
+                *(self.clock, ports.clock, self.cluster.calls),
+                *(lambda: self.cluster.peers.nodes, self.hand_over),
+            )
+            self.dispatcher.register(WALL_CLOCK, self.clocks.answer)
+            self._comparing = asyncio.get_running_loop().create_task(
+                self.clocks.run(), name="clocks"
+            )
+            self._comparing.add_done_callback(self._care_ended)
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
         self.txn = TxnClient(
@@ -240,6 +257,36 @@ class Store:
         self._caring = loop.create_task(self.wait_care.run(), name="waits")
         self._caring.add_done_callback(self._care_ended)
         await self.cluster.start()
+
+    def _hybrid_clock(self) -> HybridClock | None:
+        """Of a cluster that has them. Raises InvalidArgument: its ids are used up."""
+        if self.identity.clock != HYBRID:
+            return None
+        return HybridClock(self.ports.clock, self.identity.node)
+
+    def _timestamps(
+        self, clock: HybridClock | None
+    ) -> tuple[TsoService | HybridMaster, NodeTso | HybridTso]:
+        """Of the meta partition's leader, and of this node for its clients and partitions."""
+        ports = self.ports
+
+        def not_leader() -> NotLeader:
+            return self.not_master("timestamps come from the meta partition's leader")
+
+        self.detour = detour(self.cluster.oracle, ports.timers, self.cluster.peers.others)
+        if clock is not None:
+            master = HybridMaster(clock, lease=self._serves_meta, not_leader=not_leader)
+            return master, HybridTso(clock, ports.timers, ports.rng)
+        service = TsoService(
+            ports.clock,
+            ports.timers,
+            read_bound=self._read_bound,
+            persist=self._persist_bound,
+            lease=self._serves_meta,
+            not_leader=not_leader,
+        )
+        asked = TsoClient(self.detour.fetch, ports.timers, ports.rng)
+        return service, NodeTso(service, asked, ports.timers, ports.rng)
 
     def _care_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
@@ -321,7 +368,12 @@ class Store:
         if found is None:
             identities.check_newcomer(config)
             joined = await joining.ask(config, self.ports)
-            found = identities.joined(joined.cluster, joined.node, rng, witness=config.witness)
+            identities.check_clock(joined.clock, config)
+            found = identities.joined(
+                *(joined.cluster, joined.node, rng),
+                witness=config.witness,
+                clock=joined.clock,
+            )
             KnownPeers(self.state, found.node, config.address).found(joined.members)
         await self._save(found, log)
         return found
@@ -378,17 +430,33 @@ class Store:
             self.tso.role(leader=leader)
             self.safepoint.role(leader=leader)
             self.pulse.role(leader=leader)
-            if self._on_meta_role is not None:
-                self._on_meta_role(leader)
+            self._tell_meta_role(leader)
 
     def follow(self, on_meta_role: Callable[[bool], object]) -> None:
         """Tell when this node gains or loses the meta partition's leadership, and how it is now."""
         self._on_meta_role = on_meta_role
-        on_meta_role(self.tso.leading)
+        self._tell_meta_role(self.tso.leading)
 
     def unfollow(self) -> None:
         """Tell nobody any more."""
         self._on_meta_role = None
+
+    def _tell_meta_role(self, leader: bool) -> None:
+        """With hybrid clocks a new master waits, so that its snapshots contain what the one before
+        it wrote, by whatever clock.
+        """
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._beginning = None
+        if leader and self.clock is not None:
+            wait_s = CLOCK_HANDOVER_MS / 1000
+            self._beginning = self.ports.timers.call_later(wait_s, self._meta_role, True)
+        else:
+            self._meta_role(leader)
+
+    def _meta_role(self, leader: bool) -> None:
+        if self._on_meta_role is not None:
+            self._on_meta_role(leader)
 
     def _whom_to_tell(self, leader: Callable[[], int | None]) -> Callable[[], int | None]:
         """The master; of a node whose replica of the meta partition is lost each of the others in
@@ -431,6 +499,8 @@ class Store:
         """What keeps this node from serving, None for nothing. A witness serves nothing, and is
         ready when it knows whom to point to.
         """
+        if self.clock is not None and (doubt := self.clock.trouble()) is not None:
+            return doubt
         for replica in self.manager.replicas():
             partition = replica.descriptor.id
             if not self._knows_leader(replica):
@@ -617,11 +687,11 @@ class Store:
     async def _let_go(self) -> None:
         if hasattr(self, "cluster"):
             await self.cluster.close()
-        for task in (self._caring, self._truncating):
+        for task in (self._comparing, self._caring, self._truncating):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        self._caring = self._truncating = None
+        self._comparing = self._caring = self._truncating = None
         if hasattr(self, "manager"):
             self.manager.close()
         if hasattr(self, "host"):
@@ -634,6 +704,7 @@ class Store:
         for name in (
             *("manager", "scheduler", "host", "dispatcher", "tso", "state", "room", "cluster"),
             *("waits", "wait_care", "safepoint", "heart", "pulse", "picture", "health"),
+            "clocks",
         ):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):

@@ -10,6 +10,7 @@ from kvorum.verify.anomaly import Anomaly
 from kvorum.verify.checkers import (
     bank,
     batches,
+    causal,
     counters,
     cycle,
     feed,
@@ -30,6 +31,7 @@ from kvorum.verify.workloads.appends import ListAppend
 from kvorum.verify.workloads.bank import Bank
 from kvorum.verify.workloads.base import Workload
 from kvorum.verify.workloads.batches import Batch
+from kvorum.verify.workloads.causal import Causal
 from kvorum.verify.workloads.cycle import Cycle
 from kvorum.verify.workloads.feed import Feed
 from kvorum.verify.workloads.longfork import LongFork
@@ -57,6 +59,7 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (Procedures, (procedures.check,)),
     (Feed, (feed.check,)),
     (Skew, (skew.check,)),
+    (Causal, (causal.check,)),
 )
 WORKLOADS: Final[Mapping[str, type[Workload]]] = {kind.name: kind for kind, _ in _ALL}
 CHECKERS: Final[Mapping[str, Sequence[Checker]]] = {

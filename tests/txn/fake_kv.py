@@ -593,6 +593,8 @@ class FakeTso:
     def __init__(self, cluster: Source) -> None:
         self.cluster = cluster
 
+    hybrid = False
+
     async def now(self) -> int:
         await asyncio.sleep(self.cluster.loop.rng.random() * 0.001)
         ts = self.cluster.take()

@@ -19,7 +19,7 @@ from kv.client.client import KvClient, local_client
 from kv.mvcc.records import decode_txn, parse_txn_key
 from kv.partition.ports import Taken
 from kv.partition.scheduler import Scheduler
-from kv.partition.timestamps import AtOnce
+from kv.partition.timestamps import AtOnce, OfOracle
 from kv.replica.manager import ReplicaManager
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import STATE_FAMILIES
@@ -32,7 +32,7 @@ from txn.intents.resolver import Resolver
 from txn.shared.deadlines import Background
 
 
-class Late:
+class Late(OfOracle):
     """Timestamps of an oracle at another node: asking takes a moment, and so does the answer."""
 
     def __init__(self, loop: SimLoop, take: Callable[[int], int], late_s: float) -> None:

@@ -245,6 +245,8 @@ class DyingTso:
         self.kv = kv
         self.inner = inner
 
+    hybrid = False
+
     async def now(self) -> int:
         ts = await self.inner.now()
         if self.kv.dead:

@@ -79,6 +79,9 @@ class Reader:
             if at < 0:
                 raise InvalidArgument(f"a timestamp is not negative, got {at}")
             return at
+        if self._tso.hybrid and at <= MAX:
+            self._seen = max(self._seen, await self._tso.above(at))
+            return at
         if at > MAX or at > (now := await self.now()):
             raise InvalidArgument(
                 f"at={at} lies in the future: transactions may still commit below it; read at a "

@@ -51,6 +51,19 @@ class Quick(Protocol):
 
 
 class Tso(Protocol):
+    @property
+    def hybrid(self) -> bool:
+        """Whether timestamps come from many clocks: then one that this client has not heard of may
+        have been given out all the same.
+        """
+        ...
+
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
+        ...
+
+    async def above(self, at: int, /) -> int:
+        """A fresh one; with many clocks above `at`, as all later ones here. Raises InvalidArgument
+        for one that no node can have given out.
+        """
         ...

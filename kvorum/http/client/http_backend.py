@@ -146,8 +146,11 @@ class HttpBackend:
     async def abort_transaction(self, txn: int) -> None:
         await self._call("POST", f"/v1/txn/{txn}/abort", {}, twice="same")
 
-    async def timestamps(self, count: int) -> int:
-        answer = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
+    async def timestamps(self, count: int, above: int = 0) -> int:
+        body: dict[str, object] = {"count": count}
+        if above:
+            body["above"] = str(above)
+        answer = await self._call("POST", "/v1/tso", body, twice="none")
         return int(answer["first"])
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:

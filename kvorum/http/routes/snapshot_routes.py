@@ -48,6 +48,9 @@ _HOLD: Final = Right(Action.WRITE, Kind.LOCK, "{id}")
 
 class Timestamps(Body):
     count: Annotated[int, As(integer(1, limits.TSO_COUNT_MAX))] = Field(description="How many.")
+    above: Annotated[int, As(SNAPSHOT)] = Field(
+        0, description="One above it: a session token, where clocks are hybrid."
+    )
 
 
 class OpenSnapshot(Body):
@@ -73,7 +76,7 @@ async def take_timestamps(node: Node, body: Timestamps) -> Plain:
     `count` timestamps from `first` on, each by one: unique, above every version acknowledged
     before.
     """
-    return {"first": str(await node.timestamps(body.count)), "count": body.count}
+    return {"first": str(await node.timestamps(body.count, body.above)), "count": body.count}
 
 
 @SNAPSHOTS.on("POST", "/v1/snapshots", READ_CLUSTER, _SNAPSHOT, 410, 429, ok=201)

@@ -19,13 +19,14 @@ from kv.base.errors import (
 from kv.base.limits import QUEUE_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.methods import COMMITTED, OP_PUT
 from kv.partition.ports import Taken
+from kv.partition.timestamps import OfOracle
 from raft.errors import Transferring
 from tests.kv.partition.node import Node, Oracle
 
 K, L = b"tab.k", b"tab.l"
 
 
-class Remote:
+class Remote(OfOracle):
     """An oracle elsewhere: `asked` holds the requests under way. `take` lets the oldest one reach
     the oracle, `tell` its answer come back.
     """

@@ -24,6 +24,7 @@ from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
 from kv.base.intents import NOBODY
 from kv.base.ports import Rng, Timers
+from kv.base.spoken_time import Time
 from kv.client.channels import Connector
 from kv.client.links import Link
 from kv.server.dispatcher import Dispatcher
@@ -94,7 +95,13 @@ class SimNetwork:
         return SimPeers(self, node_id)
 
     def connector(
-        self, timers: Timers, cluster: str, node: int, credential: Credential = NONE
+        self,
+        timers: Timers,
+        cluster: str,
+        node: int,
+        credential: Credential = NONE,
+        *,
+        time: Time | None = None,
     ) -> Connector:
         async def connect(address: Address) -> Link:
             await asyncio.sleep(LATENCY_S)

@@ -13,6 +13,7 @@ strictly serializable unless `broken` names a fault:
     twice            now and then a write is done again later
     oracle-back      now and then a timestamp is an old one
     skips-guards     serializable transactions are not checked for what they read
+    own-writes-only  single reads see the state as of the last write over the same connection
     feed-drops       now and then the feed leaves a transaction out …
     feed-repeats     … or tells one twice, or a part of one
 """
@@ -150,16 +151,20 @@ class ModelBackend:
 
     def __init__(self, model: Model) -> None:
         self.m = model
+        self._wrote = 1
+
+    def _read_at(self) -> int:
+        return self._wrote if self.m.broken == "own-writes-only" else self.m.read_at()
 
     async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
         m = self.m
-        return await m.read(lambda: m.seen(key.decode(), at or m.read_at()))
+        return await m.read(lambda: m.seen(key.decode(), at or self._read_at()))
 
     async def multi_get(self, keys: Sequence[TableKey], at: int) -> Any:
         m = self.m
 
         def call() -> list[Record | None]:
-            snapshot = m.past(at) if at else m.read_at()
+            snapshot = m.past(at) if at else self._read_at()
             return [m.seen(k.key.decode(), snapshot) for k in keys]
 
         return await m.read(call), at
@@ -195,7 +200,8 @@ class ModelBackend:
                 if cond is not None and cond != (there.version if there else 0):
                     version = str(there.version) if there else None
                     raise ConditionFailed("not so", details={"version": version})
-            return m.apply([(key, value) for key, value, _ in rows])
+            self._wrote = m.apply([(key, value) for key, value, _ in rows])
+            return self._wrote
 
         return await m.write(call)
 
@@ -205,7 +211,7 @@ class ModelBackend:
     async def status(self, txn: int) -> TxnState:
         return await self.m.read(lambda: self.m.outcomes.get(txn, TxnState("pending")))
 
-    async def timestamps(self, count: int) -> int:
+    async def timestamps(self, count: int, above: int = 0) -> int:
         m = self.m
 
         def call() -> int:

@@ -32,6 +32,7 @@ FOUND = {
     "procedure": ("forgets", "refused-but-done", "twice"),
     "feed": ("forgets", "torn", "refused-but-done", "twice", "feed-drops", "feed-repeats"),
     "skew": ("no-conflicts", "skips-guards"),
+    "causal": ("stale-read", "forgets", "own-writes-only", "refused-but-done", "twice"),
 }
 
 

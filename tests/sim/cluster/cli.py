@@ -1,6 +1,7 @@
 """`python -m tests.sim.cluster`: many seeds, or one seed with its trace.
 
 python -m tests.sim.cluster --seeds 1..5000 --jobs 2       the long run: clean, and every probe hit
+python -m tests.sim.cluster --clock hybrid --seeds 1..1000  clusters with hybrid clocks: causality
 python -m tests.sim.cluster --seeds 17 --trace             one seed, line by line
 python -m tests.sim.cluster --seeds 1..100 --mutation X    a broken build, until it is noticed
 python -m tests.sim.cluster --proof                        every broken build: each must be noticed
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.trace or options.digests:
         for seed in range(first, last + 1):
             show = _print if options.trace else None
-            outcome = run_seed(seed, mutation=options.mutation, show=show)
+            outcome = run_seed(seed, mutation=options.mutation, show=show, clock=options.clock)
             if options.digests:
                 _print(f"{seed} {outcome.digest:08x}")
             else:
@@ -56,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         say=_say,
         mutation=options.mutation,
         keep_going=options.keep_going,
+        clock=options.clock,
     )
 
 
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="after a violation")
     parser.add_argument("--mutation", default="", choices=["", *MUTATIONS])
+    parser.add_argument("--clock", default="", choices=["", "hybrid"], help="of all plans")
     parser.add_argument("--proof", action="store_true", help="every broken build in turn")
     parser.add_argument("--crash-points", action="store_true", help="of one commit, all of them")
     parser.add_argument("--trace", action="store_true", help="show the seeds line by line")
@@ -89,22 +92,23 @@ def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def replay_command(seed: int, mutation: str = "") -> str:
+def replay_command(seed: int, mutation: str = "", clock: str = "") -> str:
     """What to type to see this seed again, line by line."""
     of = f" --mutation {mutation}" if mutation else ""
+    of += f" --clock {clock}" if clock else ""
     return f"python -m tests.sim.cluster --seeds {seed}{of} --trace"
 
 
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]
 
 
-def run_chunk(seeds: range, mutation: str = "", keep_going: bool = False) -> Chunk:
+def run_chunk(seeds: range, mutation: str = "", keep_going: bool = False, clock: str = "") -> Chunk:
     """Some seeds in this process: what came of each, and how often the probes were hit."""
     logging.disable(logging.CRITICAL)
     probes.counts.clear()
     outcomes = []
     for seed in seeds:
-        outcomes.append((seed, run_seed(seed, mutation=mutation)))
+        outcomes.append((seed, run_seed(seed, mutation=mutation, clock=clock)))
         if outcomes[-1][1].violation and not keep_going:
             break
     return outcomes, probes.counts
@@ -118,6 +122,7 @@ def run_many(
     say: Callable[[str], None],
     mutation: str = "",
     keep_going: bool = False,
+    clock: str = "",
 ) -> int:
     """Exit code."""
     began_s = time.monotonic()
@@ -126,7 +131,7 @@ def run_many(
     hits: Counter[str] = Counter()
     bad = 0
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(run_chunk, chunk, mutation, keep_going) for chunk in chunks]
+        running = [pool.submit(run_chunk, chunk, mutation, keep_going, clock) for chunk in chunks]
         for job in as_completed(running):
             done, counts = job.result()
             hits += counts
@@ -134,13 +139,14 @@ def run_many(
             for seed, outcome in done:
                 if outcome.violation:
                     bad += 1
-                    say(f"seed {seed}: {outcome.violation}\n  {replay_command(seed, mutation)}")
+                    again = replay_command(seed, mutation, clock)
+                    say(f"seed {seed}: {outcome.violation}\n  {again}")
             if bad and not keep_going:
                 pool.shutdown(cancel_futures=True)
                 break
             if len(outcomes) % (20 * CHUNK) < len(done):
                 say(f"{len(outcomes)} seeds, {time.monotonic() - began_s:.0f} s")
-    rare = () if mutation or len(outcomes) < SEEDS_FOR_PROBES else RARE
+    rare = () if mutation or clock or len(outcomes) < SEEDS_FOR_PROBES else RARE
     missed = [name for name in rare if not hits[name]]
     _summary(outcomes, hits, bad, missed, time.monotonic() - began_s, say)
     return 1 if bad or missed else 0

@@ -19,6 +19,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.ids import META_PARTITION
 from kv.base.ports import Rng
+from kv.base.spoken_time import Heard
 from kv.client.channels import SocketChannels, tcp_connector
 from kv.client.client import KvClient
 from kv.storage.engine import Engine
@@ -65,6 +66,7 @@ class NodeProcess:
         self.ready = False
         self.sync_fails = False
         self.clock = SimClock(cluster.loop, rate=cluster.plan.rate_of(number))
+        self.clock.skew_ms = cluster.plan.skew_of(number)
         self._disks: dict[str, MemoryEngine] = {}
         self._epoch = 0
 
@@ -186,6 +188,7 @@ class NodeProcess:
             procedure_modules=plan.modules,
             gc_retention_ms=plan.gc_retention_ms,
             gc_interval_ms=plan.gc_interval_ms,
+            clock=plan.clock,
         )
 
     def _ports(self) -> Ports:
@@ -257,9 +260,10 @@ class ClientProcess:
         timers = SimTimers(cluster.loop, self.clock)
         addresses = [(host(i), PORT) for i in range(1, cluster.plan.nodes + 1)]
         cluster.rng.shuffle(addresses)
+        heard = Heard()
+        connect = tcp_connector(timers, "", time=heard)
         kv, tso_kv = (
-            KvClient(SocketChannels(addresses, tcp_connector(timers, "")), timers, rng)
-            for _ in range(2)
+            KvClient(SocketChannels(addresses, connect), timers, rng, heard=heard) for _ in range(2)
         )
         oracle = remote_tso(tso_kv, timers, rng)
         txn = TxnClient(kv, oracle, self.clock, rng, timers, budget_ms=cluster.plan.budget_ms)

@@ -25,6 +25,7 @@ from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
 from kv.base.methods import ABORTED, BLIND, MARK, PENDING
 from kv.base.ops import Op
+from kv.base.spoken_time import Heard
 from kv.base.system import CLUSTER
 from kv.base.timestamps import MAX
 from kv.mvcc.get import newest
@@ -35,6 +36,7 @@ from kv.partition.replica_reads import ReplicaReads
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
 from tests.sim.cluster.plan import Plan
+from tso.hybrid import HybridClock
 from tso.node import NodeTso
 from tso.oracle import Oracle
 from txn.buffered.read_set import ReadSet
@@ -304,6 +306,18 @@ def _start_anew(self: Any, durable_bound: int) -> None:
     self._last, self._bound = 0, durable_bound
 
 
+def _skewed(plan: Plan) -> Plan:
+    """Three nodes with hybrid clocks, as far apart as is allowed."""
+    plan.clock, plan.nodes = "hybrid", 3
+    plan.rates, plan.skews, plan.jumps = (), (95, -95, 0), (-95, 95)
+    return plan
+
+
+def _forgetting(self: Any, _ts: int) -> None:
+    """A session knows that clocks are hybrid, and no more."""
+    self.at = 1
+
+
 async def _step_over(self: Any, met: Any, *_: Any) -> StepOver:
     return StepOver(met.details["txn"], False)
 
@@ -313,6 +327,20 @@ def _certain(self: Any) -> TxnAborted:
 
 
 MUTATIONS: Final[dict[str, Mutation]] = {
+    "forget-what-was-heard": Mutation(
+        what="a session tells nodes nothing of what others have told it",
+        breaks="with hybrid clocks causes come before effects",
+        patches=lambda: [(Heard, "owe", _forgetting)],
+        tune=lambda plan: _set(workload="causal")(_skewed(plan)),
+        needed=1,
+    ),
+    "begin-at-once": Mutation(
+        what="a new leader commits at its own clock's time, whatever the one before read at",
+        breaks="with hybrid clocks a snapshot that was read does not change",
+        patches=lambda: [(HybridClock, "floor", lambda self: self.at)],
+        tune=lambda plan: _set(workload="bank", weights={"transfer": 200})(_skewed(plan)),
+        needed=1,
+    ),
     "skip-conflict-check": Mutation(
         what="neither 1PC nor prewrite looks for versions newer than the snapshot",
         breaks="no lost updates",

@@ -41,9 +41,6 @@ WEIGHTS = {
 }
 
 
-SKEWS_MS = (-10_000, -3_000, -100, 0, 100, 3_000, 10_000)
-
-
 class Nemesis:
     """See the module. `begin`, `end`."""
 
@@ -94,7 +91,7 @@ class Nemesis:
         for client in self._cluster.clients.values():
             client.life.resume()
         for node in self._cluster.nodes.values():
-            node.clock.skew_ms = 0
+            node.clock.skew_ms = self._cluster.plan.skew_of(node.number)
             if node.sync_fails:
                 node.kill(power=False)
             if node.life is not None:
@@ -153,7 +150,7 @@ class Nemesis:
 
     def _jump(self, node: NodeProcess) -> None:
         probes.hit("clock jumps")
-        node.clock.skew_ms = self._rng.choice(SKEWS_MS)
+        node.clock.skew_ms = self._rng.choice(self._cluster.plan.jumps)
 
     def _kill_client(self, _node: NodeProcess) -> None:
         self._rng.choice(list(self._cluster.clients.values())).kill()

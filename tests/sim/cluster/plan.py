@@ -52,11 +52,20 @@ class Plan:
     """Clients read so far in the past at any replica; 0: at leaders alone."""
     kills_per_message: float = 0.0
     """Chance that a client dies at a message, sent or got."""
+    clock: str = ""
+    """Where timestamps come from; "": the oracle."""
+    skews: tuple[int, ...] = ()
+    """Of the nodes' wall clocks, in ms."""
+    jumps: tuple[int, ...] = (-10_000, -3_000, -100, 0, 100, 3_000, 10_000)
+    """To which they are set."""
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Of the workload's procedures."""
         return tuple(WORKLOADS[self.workload].modules)
+
+    def skew_of(self, node: int) -> int:
+        return self.skews[node - 1] if self.skews else 0
 
     def rate_of(self, node: int) -> float:
         return self.rates[node - 1] if self.rates else 1.0
@@ -66,7 +75,8 @@ def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong."""
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
-    workload = rng.choice([*(name for name in WORKLOADS if name != "stale"), *MOSTLY])
+    others = [name for name in WORKLOADS if name not in ("stale", "causal")]  # see below
+    workload = rng.choice([*others, *MOSTLY])
     plan = Plan(
         nodes=nodes,
         clients=rng.choice([3, 5, 8]),
@@ -103,4 +113,25 @@ def draw(rng: random.Random) -> Plan:
         plan.workload = "stale"
     if plan.workload == "stale" or rng.random() < STALE:
         plan.replica_age_ms = rng.choice([1, 50, 500])
+    return plan
+
+
+SKEW_MS = 95
+"""Of hybrid clocks, either way: less apart than a node that is fenced."""
+
+
+def draw_hybrid(rng: random.Random) -> Plan:
+    """The same, of a cluster with hybrid clocks: what can be checked without real-time order. In
+    some plans clocks also leap further than is allowed.
+    """
+    plan = draw(rng)
+    plan.clock = "hybrid"
+    plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle", "batch"])
+    plan.isolation = rng.choice(WORKLOADS[plan.workload].isolations)
+    plan.nodes, plan.replica_age_ms = max(plan.nodes, 3), 0  # who reads the past misses causes
+    plan.rates = tuple(1 + (rng.random() - 0.5) / 500 for _ in range(plan.nodes))
+    skew_ms = rng.choice([0, 20, SKEW_MS])
+    plan.skews = tuple(rng.randint(-skew_ms, skew_ms) for _ in range(plan.nodes))
+    if rng.random() < 0.8:
+        plan.jumps = (-SKEW_MS, -20, 0, 20, SKEW_MS)
     return plan

@@ -28,7 +28,7 @@ from tests.sim.cluster.life import LivesLoop, run
 from tests.sim.cluster.limits import randomised
 from tests.sim.cluster.mutations import MUTATIONS, broken
 from tests.sim.cluster.nemesis import Nemesis
-from tests.sim.cluster.plan import Plan, draw
+from tests.sim.cluster.plan import Plan, draw, draw_hybrid
 from tests.sim.cluster.probes import probes
 from tests.sim.cluster.trace import Trace
 
@@ -91,6 +91,8 @@ class World:
         await self._in_client(self._prepare, "the table is made")
         if cluster.violations:
             return
+        if self.plan.clock:  # who has no token sees what was written when clocks have passed it
+            await asyncio.sleep(PEACE_S)
         self._born = self._partitions()
         cluster.note("phase 1")
         cluster.faulty = True
@@ -264,12 +266,17 @@ class _Rng:
 
 
 def run_seed(
-    seed: int, *, mutation: str = "", tuned_for: str = "", show: Show | None = None
+    seed: int,
+    *,
+    mutation: str = "",
+    tuned_for: str = "",
+    show: Show | None = None,
+    clock: str = "",
 ) -> Outcome:
     """One run, of the build as it is or of a broken one; `tuned_for` makes only the plan of the
     broken one. A violation is in the outcome; an exception is the harness's own.
     """
-    made = draw(random.Random(seed))
+    made = (draw_hybrid if clock else draw)(random.Random(seed))
     if mutation or tuned_for:
         MUTATIONS[mutation or tuned_for].tune(made)
     if mutation:

@@ -1,0 +1,192 @@
+"""Whole clusters with hybrid clocks, in virtual time: what the oracle's way does not have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.ids import META_PARTITION
+from kvorum.sdk.database import AsyncDatabase
+from tests.sim.cluster.cli import replay_command
+from tests.sim.cluster.cluster import Cluster
+from tests.sim.cluster.life import LivesLoop, run
+from tests.sim.cluster.plan import Plan
+from tests.sim.cluster.trace import Trace
+from tests.sim.cluster.world import run_seed
+
+NS = "default"
+KEYS = ("a", "m", "t")
+
+
+def played(plan: Plan, story: Callable[[Cluster], Awaitable[None]]) -> None:
+    """Tell a story of a cluster that has started."""
+
+    async def main(loop: LivesLoop) -> None:
+        cluster = Cluster(loop, 1, plan, Trace(loop.time))
+        await cluster.start()
+        await story(cluster)
+        assert not cluster.violations
+
+    run(main, 1)
+
+
+async def as_client(
+    cluster: Cluster, work: Callable[[AsyncDatabase], Awaitable[Any]], number: int = 0
+) -> Any:
+    """What comes of it in the process of a client."""
+    process = list(cluster.clients.values())[number]
+
+    async def begun() -> Any:
+        return await work(process.database())
+
+    task = process.life.spawn(begun())
+    await cluster.until(task.done, 60, "the client has an answer")
+    return task.result()
+
+
+async def made(db: AsyncDatabase) -> None:
+    await db.create_table(NS, "t", split_keys=KEYS[1:])
+    await written(db, "old")
+
+
+async def written(db: AsyncDatabase, value: str) -> None:
+    """One transaction over three partitions."""
+
+    async def all_of_them(t: Any) -> None:
+        for key in KEYS:
+            await t.table(NS, "t").get(key)
+            await t.table(NS, "t").put(key, value)
+
+    await db.run(all_of_them)
+
+
+async def _read(db: AsyncDatabase) -> list[bytes]:
+    return [row.value for row in await db.table(NS, "t").multi_get(KEYS) if row is not None]
+
+
+@pytest.mark.parametrize("clock", ["hybrid", "oracle"])
+def test_r1_transactions_go_on_without_the_oracle(clock: str) -> None:
+    """The meta partition serves nobody: with hybrid clocks transactions over several partitions
+    commit all the same, with an oracle none does.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await as_client(cluster, made)
+        process = cluster.clients[100]
+
+        async def before_and_after() -> str:
+            db = process.database()
+            await written(db, "before")
+            for node in cluster.nodes.values():
+                assert node.node is not None
+                meta = node.node.store.manager.replica(META_PARTITION)
+                assert meta is not None
+                meta.serving = lambda: False  # type: ignore[method-assign]
+                meta.leads = lambda: False  # type: ignore[method-assign]
+            try:
+                for number in range(3):
+                    await written(db, f"after {number}")
+            except KvorumError as error:
+                return error.code
+            assert await _read(db) == [b"after 2"] * 3
+            return "done"
+
+        task = process.life.spawn(before_and_after())
+        await cluster.until(task.done, 60, "the client has an answer")
+        assert (task.result() == "done") == (clock == "hybrid")
+
+    played(Plan(clock=clock, skews=(60, -60, 0), budget_ms=3_000), story)
+
+
+def test_r1_a_node_whose_clock_is_off_is_fenced() -> None:
+    """Its timestamps would be refused, or lie below what was read: it says why it is not ready and
+    lets others lead, and comes back when its clock is right again.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await as_client(cluster, made)
+        for off_ms in (5_000, -5_000):
+            victim = next(node for node in cluster.nodes.values() if node.led())
+            victim.clock.skew_ms = off_ms
+            node = victim.node
+            assert node is not None
+            await cluster.until(lambda victim=victim: not victim.led(), 10, "others lead")
+            why = node.not_ready()
+            assert why is not None
+            assert "clock" in why
+            await as_client(cluster, lambda db: written(db, "meanwhile"))
+            victim.clock.skew_ms = 0
+            await cluster.until(lambda node=node: node.not_ready() is None, 10, "it is back")
+            assert node.store.clocks.fenced
+        assert await as_client(cluster, _read) == [b"meanwhile"] * 3
+
+    played(Plan(clock="hybrid"), story)
+
+
+def test_r1_a_session_token_carries_time() -> None:
+    """Who is given a token sees what its giver saw, by whatever clocks; a token of no clock of this
+    cluster is refused, and spoils nothing.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        await as_client(cluster, made)
+        for number in range(10):
+            told: list[str] = []
+
+            async def giver(
+                db: AsyncDatabase, number: int = number, told: list[str] = told
+            ) -> None:
+                await written(db, f"round {number}")
+                told.append(await db.session_token())
+
+            async def taker(db: AsyncDatabase, told: list[str] = told) -> list[bytes]:
+                await db.resume_session(told[0])
+                return await _read(db)
+
+            await as_client(cluster, giver)
+            found = await as_client(cluster, taker, 1)
+            assert found == [f"round {number}".encode()] * 3
+
+        async def liar(db: AsyncDatabase) -> list[bytes]:
+            with pytest.raises(InvalidArgument, match="future"):
+                await db.resume_session(1 << 62)
+            await written(db, "after the lie")
+            return await _read(db)
+
+        assert await as_client(cluster, liar) == [b"after the lie"] * 3
+
+    played(Plan(clock="hybrid", skews=(95, -95, 0)), story)
+
+
+def test_r1_timestamps_of_all_nodes_are_different() -> None:
+    """A transaction is named by its start: two of one name would share a record."""
+
+    async def story(cluster: Cluster) -> None:
+        await as_client(cluster, made)
+        taken: list[int] = []
+
+        async def many(db: AsyncDatabase) -> None:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(db.timestamp()) for _ in range(200)]
+            taken.extend(task.result() for task in asked)
+
+        for number in range(3):
+            await as_client(cluster, many, number)
+        assert len(set(taken)) == len(taken) == 600
+
+    played(Plan(clock="hybrid"), story)
+
+
+@pytest.mark.few(1)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_r1_sessions_see_causes_before_effects(seed: int) -> None:
+    """Any schedule of faults, with clocks apart: what sessions saw is causally consistent, whole
+    transactions are whole, and a healed cluster recovers.
+    """
+    outcome = run_seed(seed, clock="hybrid")
+    assert outcome.violation is None, f"{outcome.violation}; {replay_command(seed, clock='hybrid')}"
