@@ -2,14 +2,16 @@
 two: `python -m bench.shards [--seconds 6] [--rounds 3]` prints JSON lines.
 
 The storage engine alone, in one process and without a network: ann reads rows of hers by key, and
-ranges of 20, over ROWS rows; bob writes batches of rows between her reads (`load`), or has what he
-wrote compacted in a thread meanwhile (`compact`). `together`: both in the default shard; `apart`:
-bob's rows lie in a shard of his own.
+ranges of 20, over ROWS rows; bob writes batches of rows between her reads (`load`), reads all of
+his (`read`), or has them compacted in a thread meanwhile (`compact`). `together`: both in the
+default shard; `apart`: bob's rows lie in a shard of his own.
 
 `ratio`: how many times as long ann's slowest hundredth of reads takes beside bob; before and after
 she is measured alone, `noise` is the ratio of the two. `cpu_ratio` is the same of what her thread
-computes, which other processes of the machine do not change. `met`: `cpu_ratio` is GOAL at most.
-`bob_mib_s`: what he gets done. Requests share a node's loop, too: that is bench/tenants.py.
+computes: other processes of the machine change it less. `runs`: in how many sorted runs (memtables,
+files of level 0, levels) a read of hers looks at most, which nothing of the machine changes.
+`met`: `cpu_ratio` is GOAL at most. `bob_mib_s`: what he gets done. Requests share a node's loop,
+too: that is bench/tenants.py.
 """
 
 from __future__ import annotations
@@ -31,15 +33,18 @@ from kv.storage.rocks import RocksEngine
 
 GOAL = 1.3
 ROWS = 200_000  # of ann's, 200 bytes each
+HIS_ROWS = 200_000  # of bob's, of _VALUE bytes: more than the block cache has
 _ANN, _BOB = b"ann%09d", b"bob%09d"
 _VALUE = 1_000
 _BATCH = 100
-_TURNS = 20  # reads of ann's between two of bob's batches
+_TURNS = 20  # reads of ann's between two of bob's batches …
+_WARM = 3  # … after some that are not timed: what the processor's caches had, a batch has changed
 
 
 class Read(NamedTuple):
     wall_s: float
     cpu_s: float
+    runs: int
 
 
 def fill(engine: Engine, key: bytes, first: int, rows: int, value: bytes) -> None:
@@ -73,6 +78,8 @@ class Bob:
 
     def turn(self) -> None:
         """A batch of his, at keys in no order: files overlap, and are merged."""
+        if self._what == "read":
+            self._read()
         if self._what != "load":
             return
         family, batch = self._engine.family("cur"), self._engine.batch()
@@ -81,20 +88,28 @@ class Bob:
         self._engine.write(batch)
         self.bytes += _BATCH * _VALUE
 
+    def _read(self) -> None:
+        rows = self._engine.scan("cur", _BOB % self._rng.randrange(HIS_ROWS), b"boc", limit=_BATCH)
+        self.bytes += sum(len(value) for _, value in rows)
+
     def _compact(self) -> None:
         while not self._stopped.is_set():
             self._engine.compact("cur", b"bob", b"boc", bottom=True)
-            self.bytes += 100_000 * _VALUE
+            self.bytes += HIS_ROWS * _VALUE
 
 
 def measure(
-    engine: Engine, rng: random.Random, seconds: float, between: Callable[[], None]
+    engine: Engine, rng: random.Random, seconds: float, between: Callable[[], object]
 ) -> list[Read]:
     """Ann's reads: one in ten is a range."""
     get, found = engine.getter("cur"), []
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         between()
+        runs = sorted_runs(engine)
+        for key in (_ANN % rng.randrange(ROWS) for _ in range(_WARM)):
+            get(key)
+            engine.scan("cur", key, b"anz", limit=20)
         for n in range(_TURNS):
             key = _ANN % rng.randrange(ROWS)
             wall_s, cpu_s = time.perf_counter(), time.thread_time()
@@ -102,8 +117,15 @@ def measure(
                 assert get(key) is not None
             else:
                 engine.scan("cur", key, b"anz", limit=20)
-            found.append(Read(time.perf_counter() - wall_s, time.thread_time() - cpu_s))
+            found.append(Read(time.perf_counter() - wall_s, time.thread_time() - cpu_s, runs))
     return found
+
+
+def sorted_runs(engine: Engine) -> int:
+    """In how many places a read of the default shard's newest rows has to look."""
+    files = [file.level for file in engine.files() if file.family == "cur"]
+    memtables = int(engine.in_memory()["cur"].entries > 0)
+    return memtables + files.count(0) + len({level for level in files if level})
 
 
 def p99(reads: list[Read], field: int) -> float:
@@ -118,8 +140,8 @@ def one_round(layout: str, what: str, seconds: float, seed: int) -> Record:
         bobs = engine if layout == "together" else engine.shard("bob")
         rng = random.Random(seed)
         fill(engine, _ANN, 0, ROWS, rng.randbytes(200))
-        if what == "compact":
-            fill(bobs, _BOB, 0, 100_000, rng.randbytes(_VALUE))
+        if what != "load":
+            fill(bobs, _BOB, 0, HIS_ROWS, rng.randbytes(_VALUE))
         engine.flush()
         bob = Bob(bobs, what, rng)
         measure(engine, rng, 1.0, bool)
@@ -140,6 +162,8 @@ def one_round(layout: str, what: str, seconds: float, seed: int) -> Record:
         "ratio": p99(beside, 0) / p99(alone, 0),
         "cpu_ratio": p99(beside, 1) / p99(alone, 1),
         "noise": p99(after, 0) / p99(before, 0),
+        "runs": max(one.runs for one in beside),
+        "alone_runs": max(one.runs for one in alone),
         "p99_us": p99(beside, 0) * 1e6,
         "alone_p99_us": p99(alone, 0) * 1e6,
         "bob_mib_s": bob.bytes / took_s / (1 << 20),
@@ -149,7 +173,7 @@ def one_round(layout: str, what: str, seconds: float, seed: int) -> Record:
 
 def measured(seconds: float, rounds: int) -> Iterator[Record]:
     """The median round of each case; the layouts in turn."""
-    for what in ("load", "compact"):
+    for what in ("load", "read", "compact"):
         told: dict[str, list[Record]] = {"together": [], "apart": []}
         for number in range(rounds):
             for layout, records in told.items():
