@@ -32,7 +32,7 @@ from tests.kit.machine import ROOT
 from tests.kit.waiting import poll
 
 _CHROOTS: Final = "--bounding-set=-all,+sys_chroot,+setuid,+setgid"  # and then it may not even that
-READY_S: Final = 180.0
+READY_S: Final = 300.0
 _GATEWAY: Final = "10.77.0.1"
 _MAKE_NETWORK: Final = f"""
 mount --bind "$HOSTS" /etc/hosts

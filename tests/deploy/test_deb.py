@@ -32,22 +32,21 @@ ip link set lo up
 exec chroot "$AT/machine" bash -euc "$WORK"
 """
 WORK: Final = """
-as_node() { setpriv --reuid kvorum --regid kvorum --clear-groups --no-new-privs env -i "$@"; }
+as_node="setpriv --reuid kvorum --regid kvorum --clear-groups --no-new-privs env -i"
 dpkg --force-unsafe-io -i kvorum.deb
-as_node cat /etc/kvorum/kvorum.toml >/dev/null
-if setpriv --reuid 65534 --clear-groups cat /etc/kvorum/kvorum.toml; then exit 1; fi
+$as_node /bin/cat /etc/kvorum/kvorum.toml >/dev/null
+if setpriv --reuid 65534 --regid 65534 --clear-groups cat /etc/kvorum/kvorum.toml; then exit 1; fi
 systemd-analyze verify /lib/systemd/system/kvorum.service
 install -d -m 0700 -o kvorum -g kvorum /var/lib/kvorum
 cd /
-as_node PATH=/usr/bin:/bin $START &
+$as_node PATH=/usr/bin:/bin $START &
 node=$!
-until curl --silent --fail http://127.0.0.1:7602/readyz; do kill -0 $node; sleep 0.2; done
+until curl --silent --fail http://127.0.0.1:7602/readyz; do kill -0 $node; sleep 0.5; done
 kvorum put default/greetings/hello world --create
 test "$(kvorum get default/greetings/hello)" = world
 kvorum sql -c 'SELECT 1'
 kill $node
 wait $node
-touch -d '2 days ago' /etc/kvorum/kvorum.toml
 dpkg -r kvorum
 test -d /var/lib/kvorum/state
 test -e /etc/kvorum/kvorum.toml
