@@ -131,8 +131,10 @@ def test_r4_founded_grown_upgraded_shrunk_and_healed_under_load(pods: Pods) -> N
         _upgraded(pods, client)
         _renewed(pods, client)
         _shrunk(pods, client, fourth)
-        assert _grown(pods, client) > fourth, "a new claim: another node at an old address"
-        _healed(pods, client)
+        again = _grown(pods, client)
+        assert again > fourth, "a new claim: another node at an old address"
+        _replaced(pods, client, again)
+        _founder_replaced(pods, client)
     client.nothing_lost()
 
 
@@ -175,14 +177,29 @@ def _shrunk(pods: Pods, client: Client, fourth: int) -> None:
     client.goes_on()
 
 
-def _healed(pods: Pods, client: Client) -> None:
-    """A founder's disk is lost: it does not come back under its number, but as another node."""
-    pods[1].kill()
-    pods.delete(1)
-    pods.delete_claim(1)
-    pods.create(1)
-    poll(pods[1].ended, READY_S)
-    assert "DATA_GONE" in pods[1].tail()
+def _lost(pods: Pods, ordinal: int) -> str:
+    """Its machine burns down, disk and all; what its pod says elsewhere, with an empty claim."""
+    pods[ordinal].kill()
+    pods.delete(ordinal)
+    pods.delete_claim(ordinal)
+    pods.create(ordinal)
+    poll(pods[ordinal].ended, READY_S)
+    return pods[ordinal].tail()
+
+
+def _replaced(pods: Pods, client: Client, number: int) -> None:
+    """A later node's disk is lost: decommissioned, it joins as another one by itself."""
+    assert "ADDRESS_TAKEN" in _lost(pods, 3)
+    client("node", "decommission", str(number))
+    pods[3].start()
+    pods.wait(3)
+    assert client.nodes()["kvorum-3"]["id"] > number
+    client.goes_on()
+
+
+def _founder_replaced(pods: Pods, client: Client) -> None:
+    """A founder's: it must not come back under its number either, and is a founder no more."""
+    assert "DATA_GONE" in _lost(pods, 1)
     client.goes_on()
     client("node", "decommission", "2")
     pods.delete_claim(1)  # on which it has begun as node 2 again
