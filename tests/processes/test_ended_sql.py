@@ -28,13 +28,13 @@ PLACES: Final = ("a node", "a process", "embedded")
 _LONG_A: Final = "md5(repeat(a.v, 200000))"
 # Each is at it for minutes
 KINDS: Final = {
-    "reading a long text": "SELECT 1 WHERE " + " AND ".join(["md5('x') <> 'a'"] * 40_000),
+    "reading a long text": "SELECT 1 WHERE " + " AND ".join(["md5('x') <> 'a'"] * 32_000),
     "reading a long list": f"SELECT 1 WHERE 1 IN ({','.join(map(str, range(2_000_000)))})",
     "expressions": "SELECT " + ", ".join(["md5(repeat('x', 10000000))"] * 1_000),
     "rows of a table": f"SELECT {_LONG} FROM words",
     "a condition": f"SELECT v FROM words WHERE {_LONG} = 'x'",
     "an order": f"SELECT v FROM words ORDER BY {_LONG}",
-    "VALUES": "VALUES " + ", ".join([f"(md5(repeat('{n}', 10000000)))" for n in range(900)]),
+    "VALUES": "VALUES " + ", ".join([f"(md5(repeat('x', 10000000) || {n}))" for n in range(900)]),
     "an aggregate": f"SELECT count({_LONG}) FROM words",
     "a join": f"SELECT {_LONG} FROM words a JOIN words b USING (id, v)",
     "all with all": "SELECT count(*) FROM words a, words b, words c WHERE a.v < b.v || c.v",
@@ -49,7 +49,7 @@ KINDS: Final = {
     "COPY": f"COPY (SELECT {_LONG} FROM words) TO STDOUT",
     "a cursor": f"DECLARE c CURSOR WITH HOLD FOR SELECT {_LONG} FROM words",
     "a block": f"DO $$ BEGIN UPDATE words SET v = {_LONG}; END $$",
-    "the catalog": ("SELECT md5(repeat(relname, 200000)) FROM pg_class, generate_series(1, 100)"),
+    "the catalog": ("SELECT md5(repeat(relname, 40000)) FROM pg_class, generate_series(1, 300)"),
     "sleeping": "SELECT pg_sleep(300)",
     "waiting for a lock": "SELECT pg_advisory_lock(1)",
 }
@@ -103,7 +103,7 @@ def _fill(conn: psycopg.Connection) -> None:
     conn.execute("INSERT INTO words SELECT g, repeat('a', 50) || g FROM generate_series(1, 2000) g")
     conn.execute(
         "CREATE TABLE costly (id int PRIMARY KEY, v text DEFAULT "
-        + " || ".join([f"md5(repeat('{n}', 10000000))" for n in range(20)])
+        + " || ".join([f"md5(repeat('x', 10000000) || {n})" for n in range(20)])
         + " || random())"
     )
     conn.execute("SELECT pg_advisory_lock(1)")
