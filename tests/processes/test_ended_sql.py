@@ -103,7 +103,7 @@ def _fill(conn: psycopg.Connection) -> None:
     conn.execute("INSERT INTO words SELECT g, repeat('a', 50) || g FROM generate_series(1, 2000) g")
     conn.execute(
         "CREATE TABLE costly (id int PRIMARY KEY, v text DEFAULT "
-        + " || ".join([f"md5(repeat('x', 10000000) || {n})" for n in range(20)])
+        + " || ".join([f"md5(repeat('x', 10000000) || {n})" for n in range(8)])
         + " || random())"
     )
     conn.execute("SELECT pg_advisory_lock(1)")
