@@ -1,10 +1,11 @@
 """What a put, a get and a batch row cost through machine, RaftHost and RocksDB, without sockets.
 
-    python -m bench.micro_partition [--seconds 2] [--callers 256] [--profile put]
+    python -m bench.micro_partition [--seconds 2] [--callers 256] [--profile put] [--partitions 200]
 
 One JSON line. CPU is the process's (loop and sync thread); callers are callbacks in the same
 process, so their small share is in the figures. Batches of `callers` requests are in flight: each
-caller sends its next request when it has its reply.
+caller sends its next request when it has its reply. With many `--partitions` only puts are
+measured, spread over all of them: what an entry costs that few puts share.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import argparse
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.micro import print_measured, profiled
 from kv.base import methods
@@ -26,9 +27,11 @@ from kv.base.intents import NOBODY
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
+from kv.partition.ports import Connection
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
+from kv.replica.replica import Replica
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES
 from kv.storage.log import LogAdapter, ThreadSyncer
 from kv.storage.open_engine import open_engine
@@ -38,12 +41,26 @@ from raft.host import RaftHost
 KEYS = 20_000
 
 
+class Machine(Protocol):
+    def submit(self, conn: Connection, request: list[Any], /) -> object: ...
+
+
+class Many:
+    """The machines of all partitions, which are numbered from 1 on."""
+
+    def __init__(self, machines: Sequence[PartitionMachine]) -> None:
+        self._machines = machines
+
+    def submit(self, conn: Connection, request: list[Any], /) -> None:
+        self._machines[request[3] - 1].submit(conn, request)
+
+
 class Callers:
     """A connection with `n` callers that share it, each with one request in flight."""
 
     author = NOBODY
 
-    def __init__(self, machine: PartitionMachine, request: Callable[[int], list[Any]]) -> None:
+    def __init__(self, machine: Machine, request: Callable[[int], list[Any]]) -> None:
         self.machine, self.request = machine, request
         self.done = self.errors = 0
         self.until = 0.0
@@ -92,7 +109,24 @@ async def in_thread(fn: Callable[[], None]) -> None:
     await asyncio.to_thread(fn)
 
 
-async def measure(data: Path, seconds: float, callers: int, profile: str) -> dict[str, Any]:
+async def made(manager: ReplicaManager, keys: list[bytes], partitions: int) -> list[Replica]:
+    """So many partitions of these keys, once they are led."""
+    here = len(keys) // partitions
+    starts = [b"", *(keys[i * here] for i in range(1, partitions)), b""]
+    for i in range(partitions):
+        id_, voters = PartitionId(i + 1), (NodeId(1),)
+        await manager.create(PartitionDescriptor(id_, starts[i], starts[i + 1], 1, voters))
+    replicas = manager.replicas()
+    for _ in range(1000):  # a lone voter leads after its first sync
+        if all(replica.serving() for replica in replicas):
+            break
+        await asyncio.sleep(0.01)
+    return replicas
+
+
+async def measure(
+    data: Path, seconds: float, callers: int, profile: str, partitions: int
+) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     timers, clock, oracle = LoopTimers(loop), SystemClock(), Oracle()
     state = open_engine("rocks", data / "state", STATE_FAMILIES)
@@ -117,19 +151,19 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
         in_thread=in_thread,
         on_fatal=fatal.append,
     )
-    await manager.create(PartitionDescriptor(PartitionId(1), b"", b"", 1, (NodeId(1),)))
-    replica = manager.replica(1)
-    assert replica is not None
-    for _ in range(1000):  # a lone voter leads after its first sync
-        if replica.serving():
-            break
-        await asyncio.sleep(0.01)
-    machine, far = replica.machine, time.monotonic() + 3600
-    rng, value = random.Random(1), b"v" * 100
     keys = [b"\x00\x00\x00\x64key%013d" % i for i in range(KEYS)]
+    replicas = await made(manager, keys, partitions)
+    machine, far = replicas[0].machine, time.monotonic() + 3600
+    many_machines = Many([replica.machine for replica in replicas])
+    rng, value = random.Random(1), b"v" * 100
 
     def put(rid: int) -> list[Any]:
         return [rid, methods.PUT, far, 1, 1, keys[rng.randrange(KEYS)], value, None, 0]
+
+    def put_anywhere(rid: int) -> list[Any]:
+        at = rng.randrange(KEYS)
+        id_ = min(at // (KEYS // partitions), partitions - 1) + 1
+        return [rid, methods.PUT, far, id_, 1, keys[at], value, None, 0]
 
     def get(rid: int) -> list[Any]:
         return [rid, methods.GET, far, 1, 1, keys[rng.randrange(KEYS)], 0, None]
@@ -154,7 +188,7 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
         return [rid, methods.SCAN, far, 1, 1, keys[at], b"", 0, 1000, False, None]
 
     result: dict[str, Any] = {"case": "micro_partition", "callers": callers}
-    for name, request, n, rows in (
+    cases = (
         ("put", put, callers, 1),
         ("put1", put, 1, 1),
         ("get", get, callers, 1),
@@ -162,8 +196,12 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
         ("write2", write2, callers, 1),
         ("batch_row", batch, 8, 100),
         ("scan_row", scan, 8, 1000),
-    ):
-        many = Callers(machine, request)
+    )
+    if partitions > 1:
+        result["partitions"] = partitions
+        cases = (("warm", put_anywhere, callers, 1), ("put", put_anywhere, callers, 1))
+    for name, request, n, rows in cases:
+        many = Callers(machine if partitions == 1 else many_machines, request)
         syncs, entries = host.counters.syncs, machine.counters.entries
         began, cpu = time.perf_counter(), time.process_time()
         with profiled(profile == name):
@@ -188,9 +226,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--callers", type=int, default=256)
+    parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--profile", default="", help="name of the case to profile")
     args = parser.parse_args()
-    print_measured(lambda data: measure(data, args.seconds, args.callers, args.profile))
+    print_measured(
+        lambda data: measure(data, args.seconds, args.callers, args.profile, args.partitions)
+    )
 
 
 if __name__ == "__main__":
