@@ -47,6 +47,8 @@ class LateSyncer:
 class Machine:
     """Who would be told of entries."""
 
+    awaits_log = False
+
     def __init__(self) -> None:
         self.lost: list[tuple[Entry, bool]] = []
 
