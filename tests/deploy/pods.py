@@ -284,10 +284,12 @@ class Pods:
         subprocess.run([*inside, "link", "set", "eth0", "up"], check=True)
 
     def _write_hosts(self) -> None:
+        """Names of all pods, and the clients' service: those that are ready."""
         lines = ["127.0.0.1 localhost"]
         for ordinal, pod in self._pods.items():
-            client = f"{self.set.name}-client.{NAMESPACE}.svc"
-            lines.append(f"{pod.address} {self.set.host(ordinal)} {client}")
+            lines.append(f"{pod.address} {self.set.host(ordinal)}")
+            if pod.probed("readiness"):
+                lines.append(f"{pod.address} {self.set.name}-client.{NAMESPACE}.svc")
         self.hosts.write_text("\n".join(lines) + "\n")
 
     # ------------------------------------------------------------------------ the StatefulSet
@@ -342,6 +344,7 @@ class Pods:
 
     def kvorum(self, *words: str, env: Mapping[str, str], code: int = 0) -> Any:
         """The JSON of a command of somebody elsewhere."""
+        self._write_hosts()
         command = self.clients(sys.executable, "-m", "kvorum", *words, "--json")
         given = settings(f"https://{self.set.name}-client.{NAMESPACE}.svc:7602", env)
         done = subprocess.run(

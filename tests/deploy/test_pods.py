@@ -171,6 +171,7 @@ def _renewed(pods: Pods, client: Client) -> None:
 def _shrunk(pods: Pods, client: Client, fourth: int) -> None:
     """Decommissioned, `--set replicas=3`, `kubectl delete pvc`."""
     client("node", "decommission", str(fourth))
+    poll(lambda: not pods[3].probed("readiness"), READY_S)  # nobody is sent there
     assert fourth not in set().union(*client.placed())
     assert pods.delete(3) == 0
     pods.delete_claim(3)
