@@ -53,7 +53,7 @@ async def check(url: str, text: str) -> int:
     """How many there are. Raises AssertionError."""
     rows = [line.split() for line in text.splitlines()]
     async with await kvorum.aconnect(url) as db:
-        found = {row.key.decode(): row.version async for row in db.table("shop", "orders").scan()}
+        found = {row.key.decode(): row.version async for row in db.table("shop", "orders").rows()}
     lost = [key for key, version in rows if found.get(key, -1) < int(version)]
     assert not lost, f"{len(lost)} of {len(rows)} acknowledged writes are lost: {lost[:5]}"
     return len(rows)
