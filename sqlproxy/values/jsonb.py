@@ -67,10 +67,9 @@ def canonical(text: str) -> str:
 def ordered(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """An object in PostgreSQL's order of keys; the last of equal keys wins."""
     pause()
-    found = dict(pairs)
-    if len(found) <= _RUN:
-        return dict(sorted(found.items(), key=_place))
-    items, runs = list(found.items()), []
+    if len(pairs) <= _RUN:
+        return dict(sorted(dict(pairs).items(), key=_place))
+    items, runs = list(paused(dict(paused(pairs)).items())), []
     for at in paused(range(0, len(items), _RUN), 1):
         runs.append(sorted(items[at : at + _RUN], key=_place))
     return dict(paused(merge(*runs, key=_place)))

@@ -35,6 +35,11 @@ class Part:
     fixed: bool = False  # a closure whose value is the same in each row of a run
 
     @property
+    def small(self) -> bool:
+        """A constant that costs nothing to look through."""
+        return self.kind == "con" and (type(self.at) not in _SIZED or len(self.at) <= _SMALL)
+
+    @property
     def fn(self) -> Fn:
         at = self.at
         match self.kind:

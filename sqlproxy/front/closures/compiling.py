@@ -247,12 +247,12 @@ class _Compiler:
         self._number(proc.source, args)
         types = tuple(a.oid for a in expr.args)
         if known is not None and known.with_env:
-            return self._with_env(known.call, args, strict)
+            return self._with_env(known.call, types, args, strict)
         part = self._pure(expr, types, args, strict)
         if inside and strict and part.kind != "con":
             # a NULL among the arguments does not keep the others from being computed
             function = self._pure(expr, types, list(_ARGUMENTS[: len(args)]), strict).fn
-            return self._with_env(lambda env, *values: function(values, env), args, strict)
+            return self._with_env(lambda env, *values: function(values, env), (), args, strict)
         return part
 
     def _number(self, source: str, args: Sequence[Part]) -> None:
@@ -293,12 +293,14 @@ class _Compiler:
                 made = lru_cache(maxsize=_STYLES_MAX)(
                     lambda style: of_site(replace(site, style=style))
                 )
-                return self._with_env(lambda env, *vs: made(env.style)(*vs), args, strict)
+                return self._with_env(lambda env, *vs: made(env.style)(*vs), types, args, strict)
             return self._strict_or_not(expr, known.call(site), args, strict)
         if proc.kind == "o" and proc.name in comparing.OPERATORS:
             if comparing.zoned(*types):
                 zoned = comparing.zoned_test(proc.name)
-                return self._with_env(lambda env, a, b: zoned(a, b, env.style.zone), args, True)
+                return self._with_env(
+                    lambda env, a, b: zoned(a, b, env.style.zone), types, args, True
+                )
             test = comparing.test(proc.name, *types)
             if test is not None:
                 return self._strict_or_not(expr, test, args, True)
@@ -325,8 +327,12 @@ class _Compiler:
         call = strict_call(function, args) if strict else any_call(function, args)
         return Part("fun", large_constant(call), fixed=True) if fixed else Part("fun", call)
 
-    def _with_env(self, function: Any, args: list[Part], strict: bool) -> Part:
-        function = pausing(function, short=True)
+    def _with_env(
+        self, function: Any, types: tuple[int, ...], args: list[Part], strict: bool
+    ) -> Part:
+        """`types`: of the arguments, if what it costs depends on their sizes."""
+        small = all(a.small or oid in FIXED for oid, a in zip(types, args, strict=False))
+        function = pausing(function, short=small)
         if len(args) == 1 and args[0].kind == "con" and args[0].at is not None:
             only = args[0].at  # nextval()
             return Part("fun", lambda row, env: function(env, only))
@@ -359,11 +365,12 @@ class _Compiler:
         pure = DEFAULT
         into_text = _category_s(target)
         if _zoned_text(source) or _zoned_text(target) or _dated(target):
-            if into_text:
-                return self._with_env(lambda env, v: writer(source, env.style)(v), [arg], True)
-            return self._with_env(
-                lambda env, v: reader(target, env.style)(writer(source, env.style)(v)), [arg], True
-            )
+
+            def cast(env: Env, value: object) -> object:
+                text = writer(source, env.style)(value)
+                return text if into_text else reader(target, env.style)(text)
+
+            return self._with_env(cast, (source,), [arg], True)
         write = writer(source, pure)
         if into_text and target != 19:
             return self._strict_or_not(expr, write, [arg], True)

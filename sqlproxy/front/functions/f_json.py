@@ -178,19 +178,32 @@ def _path(as_text: bool) -> Callable[[str, Sequence[str | None]], str | None]:
 
 
 def _contains(a: object, b: object) -> bool:
+    pause()
     if isinstance(a, dict) and isinstance(b, dict):
-        return all(k in a and _contains(a[k], v) for k, v in b.items())
+        return all(k in a and _contains(a[k], v) for k, v in paused(b.items()))
     if isinstance(a, list) and isinstance(b, list):
-        return all(any(_contains(x, y) for x in a) for y in b)
+        scalars = {_scalar(x) for x in paused(a) if not isinstance(x, dict | list)}
+        inner = [x for x in paused(a) if isinstance(x, dict | list)]
+        return all(
+            any(_contains(x, y) for x in inner)
+            if isinstance(y, dict | list)
+            else _scalar(y) in scalars
+            for y in paused(b)
+        )
     if isinstance(a, dict | list) or isinstance(b, dict | list):
         return False
-    return type(a) is type(b) and bool(a == b)
+    return _scalar(a) == _scalar(b)
+
+
+def _scalar(value: object) -> tuple[type, object]:
+    """Python's True is 1."""
+    return type(value), value
 
 
 def _contained_in(text: str, other: str) -> bool:
     a, b = load(text), load(other)
     if isinstance(a, list) and not isinstance(b, list | dict):
-        return any(_contains(x, b) for x in a)
+        b = [b]
     return _contains(a, b)
 
 
@@ -212,7 +225,8 @@ def _names(value: object) -> Collection[object]:
     """What `?` finds: an object's keys, an array's texts, or the text itself."""
     if isinstance(value, dict):
         return value
-    return {v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)}
+    inside = value if isinstance(value, list) else [value]
+    return {v for v in paused(inside) if isinstance(v, str)}
 
 
 def _concat(text: str, other: str) -> str:
@@ -231,9 +245,9 @@ def _scalar_error(what: str) -> SqlError:
 def _delete(text: str, key: str) -> str:
     value = load(text)
     if isinstance(value, dict):
-        return dump({k: v for k, v in value.items() if k != key})
+        return dump({k: v for k, v in paused(value.items()) if k != key})
     if isinstance(value, list):
-        return dump([v for v in value if not (isinstance(v, str) and v == key)])
+        return dump([v for v in paused(value) if not (isinstance(v, str) and v == key)])
     raise _scalar_error("cannot delete from scalar")
 
 

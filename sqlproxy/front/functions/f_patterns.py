@@ -21,13 +21,17 @@ from sqlproxy.values.memory import room
 _SPECIAL: Final = re.compile(r"\\(.?)|[%_]", re.DOTALL)
 
 
-@lru_cache(maxsize=1_024)
 def _like_test(pattern: str) -> Callable[[str], bool]:
+    """`_made_test`, which remembers patterns, but none of megabytes."""
+    return (_known_test if len(pattern) <= _KNOWN_CHARS_MAX else _made_test)(pattern)
+
+
+def _made_test(pattern: str) -> Callable[[str], bool]:
     """Whether a value is like a pattern. Raises SqlError for one that ends in an escape character,
     if there is text left when it is reached.
     """
     if "\\" not in pattern and "_" not in pattern:
-        return _in_order(pattern.split("%"))
+        return _in_order(_split(pattern))
     if len(pattern) > SQL_PATTERN_CHARS_MAX:
         raise too_long(pattern)
     parts, last, ends_in_escape, wild = [""], 0, False, False
@@ -56,12 +60,27 @@ def _like_test(pattern: str) -> Callable[[str], bool]:
     return wildcards(pattern).test if wild else _in_order(parts)
 
 
+def _split(pattern: str) -> list[str]:
+    """At each %."""
+    parts = [""]
+    for at in paused(range(0, len(pattern), _PIECE), 1):
+        first, *rest = pattern[at : at + _PIECE].split("%")
+        parts[-1] += first
+        parts += rest
+    return parts
+
+
+_known_test = lru_cache(maxsize=1_024)(_made_test)
+_KNOWN_CHARS_MAX: Final = 1_024
+_PIECE: Final = 1 << 16
+
+
 def _in_order(parts: list[str]) -> Callable[[str], bool]:
     """Whether a value is made of these with any text between them: each is looked for once."""
     if len(parts) == 1:
         return lambda value: value == parts[0]
     first, *inner, last = parts
-    inner = [part for part in inner if part]
+    inner = [part for part in paused(inner) if part]
     shortest = len(first) + len(last)
 
     def test(value: str) -> bool:

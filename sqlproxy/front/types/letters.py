@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Final
 
+from sqlproxy.values.breaks import paused
+
 SPACES: Final = "\t-\r \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000"
 """Those that are spaces, as a part of a set in a regular expression."""
+_PIECE: Final = 1 << 16  # characters that are folded without a break
 _CLASSED_TO: Final = 0x20000  # after it there are letters without case, and variation selectors
 _SELECTORS: Final = "\U000e0100-\U000e01ef"
 _MARKS_OF_LETTERS: Final = (
@@ -56,18 +59,32 @@ _MARKS: Final = frozenset(chr(at) for span in _spans(_MARKS_OF_LETTERS) for at i
 
 def lower(text: str) -> str:
     """In small letters."""
+    return text.lower() if text.isascii() else "".join(map(_lower, _pieces(text)))
+
+
+def _lower(text: str) -> str:
     if "Σ" not in text and "İ" not in text:
         return text.lower()
     return "".join(["i" if char == "İ" else char.lower() for char in text])
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """A letter is folded by itself, so long texts may take breaks."""
+    for at in paused(range(0, len(text), _PIECE), 1):
+        yield text[at : at + _PIECE]
+
+
 def upper(text: str) -> str:
     """In large letters."""
+    return text.upper() if text.isascii() else "".join(map(_upper, _pieces(text)))
+
+
+def _upper(text: str) -> str:
     made = text.upper()
-    return made if len(made) == len(text) else "".join(map(_upper, text))
+    return made if len(made) == len(text) else "".join(map(_large, text))
 
 
-def _upper(char: str) -> str:
+def _large(char: str) -> str:
     made = char.upper()
     if len(made) > 1:  # of ᾳ the large letter is its title's; ß has none
         made = char.title()

@@ -30,6 +30,9 @@ _RESERVED: Final = words(
 )
 
 
+_RELATION_CHARS_MAX: Final = 512  # of two names, quoted
+
+
 def quote_ident(value: str) -> str:
     """Quoted unless it is a plain name that is no reserved word."""
     if _WORDS.fullmatch(value) and value not in _RESERVED:
@@ -37,9 +40,15 @@ def quote_ident(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-@lru_cache(maxsize=1_024)
 def read_relation(text: str) -> str:
-    """A relation's name as regclass reads it, without its schema."""
+    """A relation's name as regclass reads it, without its schema. A name is 63 bytes long at most,
+    so nothing of that name is found by what is cut off.
+    """
+    return _read_relation(text[:_RELATION_CHARS_MAX])
+
+
+@lru_cache(maxsize=1_024)
+def _read_relation(text: str) -> str:
     parts = re.findall(r'"(?:[^"]|"")*"|[^."]+', text.strip())
     word = parts[-1] if parts else ""
     return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
