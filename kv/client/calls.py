@@ -36,9 +36,12 @@ from kv.client.router import Location
 # tso.node (the oracle's leader changes), procedures.engine (so does the master)
 STOPPING: Final = "STOPPING"
 UNREACHABLE: Final = "UNREACHABLE"
-PASSING: Final = frozenset({STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE", "DEPOSED"})
+PASSING: Final = frozenset(
+    {STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE", "DEPOSED"}
+    | {"CLOCK_DOUBT", "CLOCK_AHEAD", "CLOCK_BEHIND"}
+)
 # … and those that say that this node is of no use
-GONE: Final = frozenset({STOPPING, UNREACHABLE})
+GONE: Final = frozenset({STOPPING, UNREACHABLE, "CLOCK_DOUBT"})
 CUT_OFF: Final = (
     "CUT_OFF"  # `KvClient`: whose client this is hears nobody; asking again is of no use
 )

@@ -84,10 +84,11 @@ def future_claim(claim: int, now: int) -> InvalidArgument:
     )
 
 
-def oracle_behind(first: int, floor: int) -> Unavailable:
+def oracle_behind(first: int, floor: int, *, hybrid: bool) -> Unavailable:
     return Unavailable(
         f"the next timestamp is {first}, but {floor} may be in use already; nothing was done: ask "
         "again in a moment",
+        code="CLOCK_BEHIND" if hybrid else None,
         details={"first": first, "floor": floor},
     )
 

@@ -576,7 +576,7 @@ class PartitionMachine:
             self._serve(self._dated(asked.reads, first), now_ms)
             first += asked.fresh * self._step
         floor = max(self._reader.high, self._evaluator.top_ts)
-        behind = oracle_behind(first, floor) if first <= floor else None
+        behind = oracle_behind(first, floor, hybrid=self._hybrid) if first <= floor else None
         self._believe(asked, first - 1, behind)
         self._evaluate(asked.writes, first, behind, now_ms)
 

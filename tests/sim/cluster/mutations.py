@@ -36,7 +36,6 @@ from kv.partition.replica_reads import ReplicaReads
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
 from tests.sim.cluster.plan import Plan
-from tso.hybrid import HybridClock
 from tso.node import NodeTso
 from tso.oracle import Oracle
 from txn.buffered.read_set import ReadSet
@@ -306,11 +305,10 @@ def _start_anew(self: Any, durable_bound: int) -> None:
     self._last, self._bound = 0, durable_bound
 
 
-def _skewed(plan: Plan) -> Plan:
+def _skewed(plan: Plan) -> None:
     """Three nodes with hybrid clocks, as far apart as is allowed."""
-    plan.clock, plan.nodes = "hybrid", 3
+    plan.clock, plan.workload, plan.nodes = "hybrid", "causal", 3
     plan.rates, plan.skews, plan.jumps = (), (95, -95, 0), (-95, 95)
-    return plan
 
 
 def _forgetting(self: Any, _ts: int) -> None:
@@ -331,14 +329,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         what="a session tells nodes nothing of what others have told it",
         breaks="with hybrid clocks causes come before effects",
         patches=lambda: [(Heard, "owe", _forgetting)],
-        tune=lambda plan: _set(workload="causal")(_skewed(plan)),
-        needed=1,
-    ),
-    "begin-at-once": Mutation(
-        what="a new leader commits at its own clock's time, whatever the one before read at",
-        breaks="with hybrid clocks a snapshot that was read does not change",
-        patches=lambda: [(HybridClock, "floor", lambda self: self.at)],
-        tune=lambda plan: _set(workload="bank", weights={"transfer": 200})(_skewed(plan)),
+        tune=_skewed,
         needed=1,
     ),
     "skip-conflict-check": Mutation(

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.ids import META_PARTITION
+from kv.base.ids import META_PARTITION, PartitionId
+from kv.base.timestamps import compose
 from kvorum.sdk.database import AsyncDatabase
 from tests.sim.cluster.cli import replay_command
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.life import LivesLoop, run
+from tests.sim.cluster.nemesis import _transfer
 from tests.sim.cluster.plan import Plan
 from tests.sim.cluster.trace import Trace
 from tests.sim.cluster.world import run_seed
@@ -158,6 +160,53 @@ def test_r1_a_session_token_carries_time() -> None:
             return await _read(db)
 
         assert await as_client(cluster, liar) == [b"after the lie"] * 3
+
+    played(Plan(clock="hybrid", skews=(95, -95, 0)), story)
+
+
+def test_r1_a_snapshot_that_was_read_stays() -> None:
+    """A new leader with a slower clock could commit below what the one before it read at; and its
+    clients wait for the pause that it makes.
+    """
+
+    async def led_by(cluster: Cluster, number: int) -> None:
+        def placed() -> bool:
+            others = [node for node in cluster.nodes.values() if node.number != number]
+            given = [(node, one) for node in others for one in node.led() if one != META_PARTITION]
+            for node, partition in given:
+                assert node.node is not None
+                assert node.life is not None
+                replica = node.node.store.manager.replica(PartitionId(partition))
+                assert replica is not None
+                node.life.enter(_transfer, replica, number)
+            return not given and len(cluster.nodes[number].led()) >= len(KEYS)
+
+        await cluster.until(placed, 20, f"node {number} leads")
+
+    async def story(cluster: Cluster) -> None:
+        await as_client(cluster, made)
+        await led_by(cluster, 1)
+        await asyncio.sleep(1)
+        read_at = []
+
+        async def reads(db: AsyncDatabase) -> bytes | None:
+            await db.table(NS, "t").get("a")  # it has heard the fast clock now
+            t = await db.transaction()
+            read_at.append(t.start_ts + compose(200))  # as another node's could be
+            await t.abort()
+            found = await db.table(NS, "t").get("a", at=read_at[0])
+            return None if found is None else found.value
+
+        async def again(db: AsyncDatabase) -> bytes | None:
+            found = await db.table(NS, "t").get("a", at=read_at[0])
+            return None if found is None else found.value
+
+        assert await as_client(cluster, reads) == b"old"
+        await led_by(cluster, 2)
+        version = await as_client(cluster, lambda db: db.table(NS, "t").put("a", "new"), 1)
+        found = await as_client(cluster, again, 2)
+        assert version > read_at[0]
+        assert found == b"old"
 
     played(Plan(clock="hybrid", skews=(95, -95, 0)), story)
 
