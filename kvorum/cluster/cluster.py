@@ -173,6 +173,8 @@ class Cluster:
         self.hang_up()
         self.peers.close()
         self.peers.on_address = lambda _node, _address: None
+        # a call that is still given up keeps its client, and must not keep the database open
+        self._voters = lambda: ()
         if self.transport is not None:
             await self.transport.close()
 
