@@ -144,12 +144,13 @@ class Reader:
             self._await_changes(item)
             return 0
         read_ts = read_ts_of(r)
-        if read_ts > self.known_ts and self._leads:
-            self.unsure.append(item)
-            self._counters.reads -= 1  # counted when it is served
-            return 0
-        if read_ts > self.high:
-            self.high = read_ts
+        if self._leads:
+            if read_ts > self.known_ts:
+                self.unsure.append(item)
+                self._counters.reads -= 1  # counted when it is served
+                return 0
+            if read_ts > self.high:
+                self.high = read_ts
         view = self._view
         entry = must_wait(view, r, read_ts)
         if entry is None:

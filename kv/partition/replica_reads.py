@@ -12,8 +12,8 @@ is the exception: its entries are written as of the past (kv/mvcc/ingest.py). Wh
 timestamp from before they were complete asks the leader.
 
 Invariants
-  * nothing is answered here but requests that say how much must be applied, at a timestamp, from a
-    state with so much of the log;
+  * nothing is answered here but requests that say how much must be applied, at a timestamp of the
+    past, from a state with so much of the log; and what is asked binds nobody who leads later;
   * whoever waits for the log to come so far is answered within REPLICA_WAIT_MS.
 
 What the reader says of I is believed: who says less than the leader did gets older rows himself.
@@ -28,6 +28,7 @@ from typing import Any, Final
 from kv.base.limits import REPLICA_WAIT_MS
 from kv.base.methods import PARTITION_VERBS
 from kv.base.ports import Handle, Timers
+from kv.base.timestamps import physical_ms
 from kv.partition.admission import Item, admit
 from kv.partition.counters import PartitionCounters
 from kv.partition.ports import ReplicaPort
@@ -85,14 +86,14 @@ class ReplicaReads:
     def _serve(self, mine: list[Item]) -> list[Item]:
         """Those that only the leader can answer."""
         state, clock = self._replica.state, self._scheduler.clock
-        now_s = clock.monotonic()
+        now_s, now_ms = clock.monotonic(), clock.now_ms()
         faults = self._scheduler.faults
         reads, _, _ = admit(state.descriptor, mine, now_s, self._replies.refuse, faults)
         ready = self._reader.catch_up(now_s) if self._reader.behind_due else []
         others = []
         for item in reads:
             read_ts = read_ts_of(item[1])
-            if not read_ts:
+            if not read_ts or physical_ms(read_ts) > now_ms:  # of now, or of the future
                 others.append(item)
             elif least_applied(item[1]) > state.index:
                 self.waiting.append(item)
@@ -101,7 +102,7 @@ class ReplicaReads:
                 self._counters.by_replicas += 1
                 ready.append(item)
         if ready:
-            self._reader.serve(ready, clock.now_ms(), leads=False)
+            self._reader.serve(ready, now_ms, leads=False)
         if self.waiting and self._timer is None:
             self._timer = self._timers.call_later(REPLICA_WAIT_MS / 1000, self._late)
         return others

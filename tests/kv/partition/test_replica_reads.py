@@ -9,6 +9,7 @@ import pytest
 from kv.base.errors import Corruption, InvalidArgument, NotLeader, SnapshotTooOld
 from kv.base.limits import REPLICA_WAIT_MS
 from kv.base.methods import GET, MARK, MGET, OP_PUT, PREWRITE, PUT, RESOLVE, SCAN, SCAN_VALUES
+from kv.base.timestamps import compose
 from kv.partition.entry import Entry
 from kv.replica.replica import Replica
 from tests.kv.partition.node import Node
@@ -86,6 +87,20 @@ def test_without_applied_or_at_the_newest_only_the_leader_answers() -> None:
     assert isinstance(node.error(node.send(MARK, K, K, 0)), NotLeader)
     bad = node.send(GET, K, K, read_ts, None, 1 << 63)
     assert isinstance(node.error(bad), InvalidArgument)
+
+
+def test_what_a_replica_is_asked_binds_no_later_leader() -> None:
+    """A reader that names a moment of the future kept the replica from writing, once it led."""
+    node = Node()
+    node.put(K, b"old")
+    read_ts, applied = mark(node)
+    depose(node)
+    for at in (1 << 62, compose(node.clock.now_ms() + 1_000)):
+        assert isinstance(node.error(node.send(GET, K, K, at, None, applied)), NotLeader)
+    assert node.call(GET, K, K, read_ts, None, applied)[0] == b"old"
+    assert node.machine().closed_ts == read_ts
+    replica_of(node).role(leader=True, term=10)
+    assert node.put(K, b"new") > read_ts
 
 
 def test_a_replica_that_lags_waits_for_the_log_and_not_for_long() -> None:
