@@ -109,7 +109,8 @@ class Installer:
         self._partition = staging.target.descriptor.id
         self._forget()
         self.begun = False  # the marker is written: there is no way back
-        self._engine, self._staging, self._chunks = engine, staging, chunks
+        self._engine = engine.shard(here.shard)  # a start comes with the whole database
+        self._staging, self._chunks = staging, chunks
         head = staging.head()
         self._new = head.of(here)
         self._by_files = head.live_bytes >= limits.SNAPSHOT_FILES_BYTES_MIN

@@ -120,8 +120,8 @@ class ShardMove:
         self._timer = None
         try:
             self._to.check_room()
-            size = self._copy()
-            if self._family == len(self._slices):
+            size = self._copy() if self._family < len(self._slices) else 0
+            if self._family == len(self._slices):  # again, where the switch was refused
                 self._switch()
                 return
         except Unavailable:

@@ -10,6 +10,7 @@ import pytest
 
 from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor, is_descriptor
+from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.shards import SHARDED, family_of
 from kv.replica import shard_move
@@ -17,7 +18,7 @@ from kv.replica.metakeys import MOVING
 from kv.replica.ranges import slices
 from kv.replica.shard_move import ShardMove
 from kv.replica.state import PartitionState
-from kv.storage.engine import STATE_FAMILIES
+from kv.storage.engine import STATE_FAMILIES, Batch
 from kv.storage.memory import MemoryEngine
 from raft.memory import VirtualTimers
 from tests.kv.partition.node import Node, run
@@ -220,3 +221,29 @@ def test_g10_what_is_in_flight_at_the_switch_is_written_where_the_rows_are(
     node.reply(rid)
     assert node.get(k("a"))[0] == b"2"
     assert not dump(node.engine)["cur"]
+
+
+@pytest.mark.parametrize("refused", range(1, 4))
+def test_g10_a_move_goes_on_after_every_write_that_was_refused(refused: int) -> None:
+    """A switch that the database refused for a moment was never tried again: it moved for ever."""
+    whole = Node((TABLE,))
+    whole.put(k("a"), b"1")
+    state, timers = at(whole, 2).state, VirtualTimers()
+    ended: list[ShardMove] = []
+    move = ShardMove(state, "a", timers, ended.append)
+    write, writes = state.engine.write, 0
+
+    def refusing(batch: Batch) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == refused:
+            raise Unavailable("a moment's stall")
+        write(batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state.engine, "write", refusing)
+        assert timers.run(60, until=lambda: bool(ended))
+    assert ended == [move]
+    assert state.descriptor.shard == "a"
+    assert [key for key, _ in dump(whole.engine.shard("a"))["cur"]] == [k("a")]
+    assert not dump(whole.engine)["cur"]

@@ -13,6 +13,7 @@ from kv.base import limits, methods
 from kv.base.checksum import seal
 from kv.base.errors import Corruption, Unavailable
 from kv.base.limits import SNAPSHOT_BLOCK_ROWS_MAX
+from kv.base.shards import SHARDED, family_of, parted
 from kv.partition.entry import Entry
 from kv.replica.chunks import HEADER_BYTES, Place, block, end_part, seal_chunk
 from kv.replica.install import resume
@@ -31,9 +32,9 @@ from tests.kv.replica.support import DATA, Follower, all_chunks, dump, id_of, pa
 SPLIT = b"tab.m"
 
 
-def leader(seed: int = 1, steps: int = 200) -> Node:
+def leader(seed: int = 1, steps: int = 200, shard: str = "") -> Node:
     """A node with rows of every kind in both of its partitions."""
-    node = Node(splits=(SPLIT,))
+    node = Node(splits=(SPLIT,), shard=shard)
     busy(node, random.Random(seed), steps)
     node.machine(b"tab.k").put_meta(b"tso", seal(b"tso", b"\x07" * 8), lambda _error: None)
     for key in (b"tab.k", b"tab.z"):
@@ -374,19 +375,20 @@ class Draws:
 
 
 @pytest.mark.slow
-def test_f5_installing_is_all_or_nothing_over_every_crash() -> None:
+@pytest.mark.parametrize("shard", ["", "a"])
+def test_f5_installing_is_all_or_nothing_over_every_crash(shard: str) -> None:
     """A crash in the middle would leave a range of old and new rows that nobody could tell from a
     whole one.
     """
-    node = leader(steps=60)
+    node = leader(steps=60, shard=shard)
     sender = replica(node, b"tab.k")
     descriptor = sender.descriptor
     chunks = all_chunks(sender.snapshot(), 3_000)
     snapshot = id_of(sender.snapshot())
     new = rows_of(node.engine, descriptor)
-    stale = leader(seed=2, steps=40)
+    stale = leader(seed=2, steps=40, shard=shard)
     old = rows_of(stale.engine, descriptor)
-    start = dump(stale.engine)
+    start = _everything(stale.engine)
     del start["staged"]
     assert old != new
 
@@ -419,6 +421,7 @@ def test_f5_installing_is_all_or_nothing_over_every_crash() -> None:
                 resume(left, [descriptor])
                 found = rows_of(left, descriptor)
                 assert found in (old, new), f"point {at}, {after=}, {share=}"
+                assert not shard or not any(dump(left)[family] for family in SHARDED)
                 state = Follower(left, descriptor).replica.state
                 index = stale.manager.replicas()[0].state.index
                 assert state.index == (snapshot.index if found == new else index)
@@ -430,10 +433,20 @@ def test_f5_installing_is_all_or_nothing_over_every_crash() -> None:
     assert outcomes == {(False, False), (False, True), (True, False)}
 
 
+def _everything(engine: Engine) -> dict[str, list[tuple[bytes, bytes]]]:
+    """`dump`, and the families of all storage shards."""
+    found = dump(engine)
+    for shard in engine.shards():
+        view = engine.shard(shard)
+        found.update({family_of(one, shard): view.scan(one, b"", b"") for one in SHARDED})
+    return found
+
+
 def _filled(rows: dict[str, list[tuple[bytes, bytes]]]) -> MemoryEngine:
     engine = MemoryEngine(STATE_FAMILIES)
     batch = engine.batch()
     for family, pairs in rows.items():
+        engine.shard(parted(family)[1])
         for key, value in pairs:
             batch.put(key, value, family)
     engine.write(batch)
@@ -441,11 +454,12 @@ def _filled(rows: dict[str, list[tuple[bytes, bytes]]]) -> MemoryEngine:
     return engine
 
 
-def test_f5_redoing_an_installation_survives_crashes_too(way: str) -> None:
+@pytest.mark.parametrize("shard", ["", "a"])
+def test_f5_redoing_an_installation_survives_crashes_too(way: str, shard: str) -> None:
     """A start that dies while it finishes an installation would leave what the first crash did
-    not.
+    not; or it put the rows where the partition does not lie.
     """
-    node = leader(steps=60)
+    node = leader(steps=60, shard=shard)
     sender = replica(node, b"tab.k")
     descriptor = sender.descriptor
     chunks = all_chunks(sender.snapshot(), 3_000)
@@ -461,7 +475,7 @@ def test_f5_redoing_an_installation_survives_crashes_too(way: str) -> None:
         follower.install(sink)
     left = engine.crash(Draws(0.0 if way == "files" else 0.999))
     assert left.getter("meta")(meta_key(descriptor.id, INSTALLING)), "it was under way"
-    half = dump(left)
+    half = _everything(left)
     found = rows_of(_filled(half), descriptor)["cur"]
     assert found == new["cur"] if way == "files" else found not in ([], new["cur"])
     at = 0
@@ -477,6 +491,7 @@ def test_f5_redoing_an_installation_survives_crashes_too(way: str) -> None:
                 again = engine.crash(Draws(share))
                 resume(again, [descriptor])
                 assert rows_of(again, descriptor) == new
+                assert not shard or not any(dump(again)[family] for family in SHARDED)
                 assert again.scan("staged", b"", b"") == []
                 break
             continue
