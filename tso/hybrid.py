@@ -61,7 +61,7 @@ _NEW: Final = "it was not compared with the clocks of the other nodes yet"
 class HybridClock:
     """See the module. `at`: the highest timestamp that was given out, heard or owed."""
 
-    __slots__ = ("_clock", "_from_ms", "_slot", "_wall", "at", "doubt", "leaps")
+    __slots__ = ("_clock", "_from_ms", "_slot", "_wall", "ahead_ms", "at", "doubt", "leaps")
 
     def __init__(self, clock: Clock, slot: int) -> None:
         """`slot`: the node's id."""
@@ -72,6 +72,7 @@ class HybridClock:
                 details={"limit": SLOT_MAX, "actual": slot},
             )
         self.at = 0
+        self.ahead_ms = CLOCK_OFFSET_MS_MAX  # so far is heard, at most
         self.doubt: str | None = _NEW
         self.leaps = 0  # how often wall and monotonic clock parted
         self._clock, self._slot = clock, slot
@@ -133,7 +134,7 @@ class HybridClock:
                 code=DOUBT,
             )
         if at >> LOGICAL_BITS > now_ms + CLOCK_OFFSET_MS_MAX:
-            raise self._ahead(at, now_ms)
+            raise self._ahead(at, now_ms, CLOCK_OFFSET_MS_MAX)
         first = now_ms << LOGICAL_BITS | self._slot
         if first <= at:
             first = at >> SLOT_BITS << SLOT_BITS | self._slot
@@ -155,30 +156,32 @@ class HybridClock:
                 "node, or again in a moment",
                 code=DOUBT,
             )
-        if ts >> LOGICAL_BITS > now_ms + CLOCK_OFFSET_MS_MAX:
-            return self._ahead(ts, now_ms)
+        if ts >> LOGICAL_BITS > now_ms + self.ahead_ms:
+            return self._ahead(ts, now_ms, self.ahead_ms)
         self.at = ts
         return None
 
     def owe(self, ts: int) -> None:
         """`ts` is certainly somebody's, however far ahead: nothing is given out before this clock
-        has come near it.
+        has come near it. (What no clock can say is nobody's.)
         """
-        if self.at < ts <= MAX:
+        if self.at < ts <= MAX and ts >> LOGICAL_BITS <= self._clock.now_ms() + CLOCK_FAR_MS:
             self.at = ts
 
-    def floor(self) -> int:
-        """Nobody has read above it, under a leader whose lease is over by now. (Of a clock in doubt
-        that cannot be said, nor need it: it pauses for as long when that is over.)
+    def floor(self, top_ts: int = 0) -> int:
+        """Nobody has read above it, under a leader whose lease is over by now, and `top_ts` was
+        committed. (Of a clock in doubt that cannot be said, nor need it: it pauses for as long when
+        that is over.)
         """
         now_ms = self.look()
+        self.at = max(self.at, top_ts)
         if self.doubt is not None:
             return self.at
         return max(self.at, compose(now_ms + CLOCK_HANDOVER_MS, LOGICAL_MAX))
 
-    def _ahead(self, ts: int, now_ms: int) -> KvorumError:
+    def _ahead(self, ts: int, now_ms: int, limit: int) -> KvorumError:
         ahead_ms = physical_ms(ts) - now_ms
-        details = {"at": ts, "ahead_ms": ahead_ms, "limit": CLOCK_OFFSET_MS_MAX}
+        details = {"at": ts, "ahead_ms": ahead_ms, "limit": limit}
         if ahead_ms > CLOCK_FAR_MS:
             return InvalidArgument(
                 f"timestamp {ts} lies in the future, {ahead_ms} ms ahead of this node's clock: no "
@@ -187,7 +190,7 @@ class HybridClock:
             )
         return Unavailable(
             f"timestamp {ts} is {ahead_ms} ms ahead of this node's clock, at most "
-            f"{CLOCK_OFFSET_MS_MAX} are taken; nothing was done: ask again in a moment",
+            f"{limit} are taken; nothing was done: ask again in a moment",
             code=AHEAD,
             details=details,
         )

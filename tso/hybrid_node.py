@@ -80,8 +80,7 @@ class HybridTso:
         return self._clock.hear(ts)
 
     def floor(self, top_ts: int) -> int:
-        self._clock.owe(top_ts)
-        return self._clock.floor()
+        return self._clock.floor(top_ts)
 
     def request(self, n: int, done: Taken) -> None:
         try:

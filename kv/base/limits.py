@@ -307,7 +307,7 @@ TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
 # -- hybrid clocks (tso/hybrid.py)
 CLOCK_OFFSET_MS_MAX: Final = 250  # between any two nodes' clocks; a timestamp further ahead waits
-CLOCK_FENCE_MS: Final = 200  # a node whose clock is off by more, as most others see it, stops
+CLOCK_FENCE_MS: Final = 125  # a node whose clock is off by more, as most others see it, stops
 CLOCK_LEAP_MS: Final = 100  # by which wall and monotonic clock may part between two looks
 CLOCK_HANDOVER_MS: Final = 2 * CLOCK_OFFSET_MS_MAX  # what a new leader leaves free: see there
 CLOCK_COMPARE_MS: Final = 1_000  # between two comparisons with the other nodes
@@ -790,6 +790,7 @@ assert 2 * PING_MS < SILENCE_MS_MAX
 assert SILENCE_MS_MAX + CONNECT_MS_MAX < DEADLINE_MS_DEFAULT, "a paused node costs no read"
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
+assert 2 * CLOCK_FENCE_MS <= CLOCK_OFFSET_MS_MAX, "two that are near a third one"
 assert 2 * BEAT_MS + BEAT_BUDGET_MS < SUSPECT_MS < DEAD_AFTER_MS_MIN, "one lost beat is no sign"
 assert BEAT_SECTIONS_MAX * BEAT_SECTION_BYTES_MAX < FRAME_BYTES_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS

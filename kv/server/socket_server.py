@@ -352,7 +352,9 @@ class ServerConnection(asyncio.Protocol):
         server = self._server
         ts = message.pop(0) if message and type(message[0]) is int else 0
         rows = requests_of(message)
-        if not ts or server.time is None or (error := server.time.hear(ts)) is None:
+        if not ts or server.time is None or (server.gate is not None and self.identity is None):
+            return rows  # of nobody no time is heard
+        if (error := server.time.hear(ts)) is None:
             return rows
         for row in rows:
             if row[1] not in server.orders:

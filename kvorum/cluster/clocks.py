@@ -5,10 +5,15 @@
     far from most   it is not: nothing is given out here, /readyz says why, and what is led here is
                     handed to others
 
-Each node judges itself, so this needs no master. A difference is known up to half the round trip;
-only what is more than CLOCK_FENCE_MS in any case counts as far. Before a node is trusted for the
-first time, or again after a leap, a majority (with itself) must have answered since. Of two nodes
-whose clocks differ both stop: nobody can say which one is wrong.
+Each node judges itself, so this needs no master. A difference is known up to half the round trip:
+what is at most CLOCK_FENCE_MS in any case counts as near, what is more in any case as far, the rest
+not at all. A node is trusted that is near a majority (with itself): any two have one in common, so
+they are at most twice as far from each other, CLOCK_OFFSET_MS_MAX. Before a node is trusted for the
+first time, or again after a leap, it is measured anew. Of two nodes whose clocks differ both stop:
+nobody can say which one is wrong.
+
+While all others are near it is also known how far ahead of this clock a timestamp can be that any
+of them has given out: further ones are not heard, so that no client can drive clocks apart.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from kv.base.limits import (
     CLOCK_COMPARE_MS,
     CLOCK_COMPARED_MS,
     CLOCK_FENCE_MS,
+    CLOCK_OFFSET_MS_MAX,
 )
 from kv.base.node_methods import NodesById
 from kv.base.ports import Clock
@@ -33,6 +39,7 @@ from tso.hybrid import HybridClock
 log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.05  # while the clock is in doubt
+_AHEAD_MS: Final = 20  # what clocks drift between two comparisons, and a burst of timestamps
 
 
 class Offset(NamedTuple):
@@ -46,6 +53,10 @@ class Offset(NamedTuple):
     leaps: int
 
     @property
+    def near(self) -> bool:
+        return abs(self.ms) + self.error_ms <= CLOCK_FENCE_MS
+
+    @property
     def far(self) -> bool:
         return abs(self.ms) - self.error_ms > CLOCK_FENCE_MS
 
@@ -54,15 +65,16 @@ def verdict(offsets: Sequence[Offset], others: int) -> str | None:
     """What the measured `offsets` to some of the `others` say of this node's clock: "" it is right,
     None nothing yet, else why it is not.
     """
-    if len(offsets) < (others + 1) // 2:
-        return None
-    far = [offset for offset in offsets if offset.far]
-    if 2 * len(far) <= len(offsets):
+    near = sum(offset.near for offset in offsets)
+    if near >= (others + 1) // 2:
         return ""
+    far = [offset for offset in offsets if offset.far]
+    if near + len(far) < (others + 1) // 2 or len(far) <= near:
+        return None
     away = ", ".join(f"{offset.ms:+.0f} ms" for offset in far)
     return (
-        f"{len(far)} of {len(offsets)} nodes that answer have clocks more than {CLOCK_FENCE_MS} ms "
-        f"away ({away}); have the machines' clocks synchronised (NTP)"
+        f"{len(far)} of {near + len(far)} nodes that answer have clocks more than {CLOCK_FENCE_MS} "
+        f"ms away ({away}); have the machines' clocks synchronised (NTP)"
     )
 
 
@@ -130,6 +142,11 @@ class ClockWatch:
         self._clock.look()
         leaps, oldest_s = self._clock.leaps, self._wall.monotonic() - CLOCK_COMPARED_MS / 1000
         found = [o for o in self._offsets.values() if o.leaps == leaps and o.at_s >= oldest_s]
+        known = len(found) == others and all(offset.near for offset in found)
+        ahead_ms = max((offset.ms + offset.error_ms for offset in found), default=0.0)
+        self._clock.ahead_ms = CLOCK_OFFSET_MS_MAX
+        if known:
+            self._clock.ahead_ms = min(CLOCK_OFFSET_MS_MAX, max(0, int(ahead_ms)) + _AHEAD_MS)
         why = verdict(found, others)
         if why is None:
             return

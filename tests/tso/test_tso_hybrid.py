@@ -15,7 +15,7 @@ from kv.base.limits import (
     CLOCK_LEAP_MS,
     CLOCK_OFFSET_MS_MAX,
 )
-from kv.base.timestamps import SLOT_MAX, STEP, compose, physical_ms
+from kv.base.timestamps import MAX, SLOT_MAX, STEP, compose, physical_ms
 from tso.hybrid import AHEAD, DOUBT, HybridClock
 
 START_MS = 1_700_000_000_000
@@ -164,3 +164,15 @@ def test_r1_ids_are_part_of_timestamps() -> None:
     HybridClock(Machine(), SLOT_MAX)
     with pytest.raises(InvalidArgument, match="ids go up to"):
         HybridClock(Machine(), SLOT_MAX + 1)
+
+
+def test_r1_no_client_drives_clocks_apart() -> None:
+    """One that names times ahead of all nodes stopped those whose clocks are behind."""
+    machine = Machine()
+    clock = trusted(machine)
+    clock.ahead_ms = 30  # the other nodes' clocks are at most so far ahead
+    assert clock.hear(compose(machine.now_ms() + 30)) is None
+    assert isinstance(clock.hear(compose(machine.now_ms() + 31)), Unavailable)
+    clock.owe(MAX)
+    assert clock.at == compose(machine.now_ms() + 30), "what no clock can say is nobody's"
+    assert clock.take()

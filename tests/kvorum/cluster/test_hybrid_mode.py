@@ -66,7 +66,9 @@ FAR = CLOCK_FENCE_MS + 2.0
         ([offset(0), offset(-FAR)], 2, True),  # that one is wrong
         ([offset(FAR), offset(FAR)], 2, False),
         ([offset(FAR)], 1, False),
-        ([offset(FAR, error_ms=50)], 1, True),  # it may be the way there
+        ([offset(FAR, error_ms=50)], 1, None),  # it may be the way there
+        ([offset(FAR - 20, error_ms=50), offset(0)], 2, True),
+        ([offset(FAR - 20, error_ms=50), offset(FAR)], 2, False),
         ([offset(-FAR), offset(-FAR), offset(0), offset(0)], 4, True),
         ([offset(-FAR), offset(-FAR), offset(0)], 4, False),
     ],

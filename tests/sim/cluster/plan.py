@@ -126,7 +126,7 @@ def draw_hybrid(rng: random.Random) -> Plan:
     """
     plan = draw(rng)
     plan.clock = "hybrid"
-    plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle", "batch"])
+    plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle"])
     plan.isolation = rng.choice(WORKLOADS[plan.workload].isolations)
     plan.nodes, plan.replica_age_ms = max(plan.nodes, 3), 0  # who reads the past misses causes
     plan.rates = tuple(1 + (rng.random() - 0.5) / 500 for _ in range(plan.nodes))
