@@ -63,6 +63,7 @@ class ShardMove:
         self._at = self._slices[0][1]  # … and up to where
         self._get = {family: self._from.getter(family) for family in SHARDED}
         self._timer: Handle | None = None
+        self._given_up = False  # what was copied is to be removed, when the database takes writes
         batch = state.batch()
         forget(batch, state.engine, state.descriptor)
         key = meta_key(self._new.id, MOVING)
@@ -78,22 +79,23 @@ class ShardMove:
 
     def follow(self, rows: Sequence[Row], others: Iterable[Other]) -> None:
         """An entry was applied that changed these."""
+        if self._given_up:
+            return
         changed = [("cur", row[0]) for row in rows]
         changed += [("hist", row[2]) for row in rows if row[2] is not None]
         changed += [(family, key) for family, key, _ in others if family in SHARDED]
         batch = self._state.batch()
-        for family, key in changed:
-            if self._reached(family, key):
-                value = self._get[family](key)
-                if value is None:
-                    batch.delete(key, self._to.family(family))
-                else:
-                    batch.put(key, value, self._to.family(family))
         try:
+            for family, key in changed:
+                if self._reached(family, key):
+                    value = self._get[family](key)
+                    if value is None:
+                        batch.delete(key, self._to.family(family))
+                    else:
+                        batch.put(key, value, self._to.family(family))
             self._state.engine.write(batch)
-        except Unavailable as error:  # what is there is not the partition any more
-            log.info("partition %d stays in its storage shard: %s", self._new.id, error)
-            self._end()
+        except KvorumError as error:  # what is there is not the partition any more
+            self._give_up(error)
 
     def _reached(self, family: str, key: bytes) -> bool:
         at = SHARDED.index(family)
@@ -105,6 +107,23 @@ class ShardMove:
         forget(batch, self._state.engine, self._state.descriptor)
         self._state.engine.write(batch)
         self._end()
+
+    def _give_up(self, error: KvorumError) -> None:
+        log.warning("partition %d stays in its storage shard: %s", self._new.id, error)
+        self._given_up = True
+        self.leave()
+        self._timer = self._timers.call_later(_RETRY_S, self._clear)
+
+    def _clear(self) -> None:
+        """It ends when nothing of it is left: the range may be another one after that."""
+        self._timer = None
+        try:
+            self.stop()
+        except Unavailable:
+            self._timer = self._timers.call_later(_RETRY_S, self._clear)
+        except KvorumError as error:  # damaged there, too: it goes when the data are opened
+            log.warning("partition %d left rows in %r: %s", self._new.id, self.shard, error)
+            self._end()
 
     def leave(self) -> None:
         """Do nothing any more; the marker says what is left."""
@@ -128,8 +147,7 @@ class ShardMove:
             self._timer = self._timers.call_later(_RETRY_S, self._step)
             return
         except KvorumError as error:  # damaged: whoever reads it says so
-            log.warning("partition %d stays in its storage shard: %s", self._new.id, error)
-            self._end()
+            self._give_up(error)
             return
         self._timer = self._timers.call_later(size / SHARD_MOVE_BYTES_PER_S, self._step)
 

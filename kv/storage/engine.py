@@ -167,7 +167,7 @@ class Engine(Protocol):
     def shard(self, name: str) -> Engine:
         """The same database for a partition of this storage shard (kv.base.shards), whose families
         are made, durably, if they are not there; "" = as it is. A first call takes some tens of
-        milliseconds. Raises TooLarge (SHARDS_MAX), Unavailable.
+        milliseconds. Raises TooLarge (SHARDS_HELD_MAX), Unavailable.
         """
         ...
 
@@ -224,7 +224,7 @@ class Engine(Protocol):
     def check_room(self, shard: str = "") -> None:
         """Raise Unavailable if new work should not be admitted now: the disk is nearly full or too
         slow. Of a shard only its own memtables are looked at, of the default one those of all
-        families that are no other's.
+        families that are no other's; asked of what `shard` gave, both.
 
         Ask before accepting a request (2 µs), not before `write`: what was admitted has room to
         complete, and a database that met a full disk refuses every write until it is opened anew.

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kv.base.errors import TooLarge
-from kv.base.limits import SHARDS_MAX
+from kv.base.limits import SHARDS_HELD_MAX
 from kv.base.shards import SHARDED, family_of
 from kv.storage.engine import (
     Batch,
@@ -62,6 +62,8 @@ class ShardView:
         return self._engine.is_empty(self._name(name), start, end)
 
     def check_room(self, shard: str = "") -> None:
+        if not shard:
+            self._engine.check_room()  # where staging and records of its partitions are
         self._engine.check_room(shard or self._shard)
 
     def getter(self, name: str) -> Getter:
@@ -119,10 +121,13 @@ class ShardView:
 
 
 def check_shards(there: Sequence[str], new: str) -> None:
-    """Raises TooLarge: one more than a node may have."""
-    if len(there) >= SHARDS_MAX:
+    """Raises TooLarge: one more than a node may have. More than the map has: those that nobody is
+    in any more are there until a start, as a batch may still be written to their families.
+    """
+    if len(there) >= SHARDS_HELD_MAX:
         raise TooLarge(
-            f"storage shard {new!r} would be one too many: this node has {len(there)}, the limit; "
-            f"let tables share one of {', '.join(there)}",
-            details={"what": "storage shards", "limit": SHARDS_MAX, "actual": len(there) + 1},
+            f"storage shard {new!r} would be one too many: this node holds {len(there)}, the "
+            "limit, those of no partition, too, until it is started again: do that, or let tables "
+            f"share one of {', '.join(there)}",
+            details={"what": "storage shards", "limit": SHARDS_HELD_MAX, "actual": len(there) + 1},
         )

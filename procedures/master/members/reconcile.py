@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -145,8 +146,8 @@ class Reconciler:
         await asyncio.sleep(_CROWD_S)
 
     async def look(self) -> None:
-        """Compare once and act. Raises KvorumError: what could not be read or made; nothing was
-        removed because of it.
+        """Compare once and act. Raises KvorumError: what could not be read; or, when all the rest
+        was done, the first that could not be made or removed.
         """
         own = self._replicas.descriptors()
         try:
@@ -158,15 +159,30 @@ class Reconciler:
         counts = {id_: self._missed.get(id_, 0) + 1 for id_ in found.foreign}
         doomed = [id_ for id_, count in counts.items() if count >= RECONCILE_LOOKS_MIN]
         self._missed = counts
+        refused: list[KvorumError] = []
         for id_ in doomed:
             log.info("partition %d has no replica at this node any more: removing its data", id_)
-            await self._replicas.drop(id_)
-            self._missed = {one: count for one, count in self._missed.items() if one != id_}
-            self.removed += 1
+            with _each(refused):
+                await self._replicas.drop(id_)
+                self._missed = {one: count for one, count in self._missed.items() if one != id_}
+                self.removed += 1
         for descriptor in found.missing:
             log.info("partition %d should have a replica here: making it", descriptor.id)
-            await self._replicas.create(descriptor)
-            self.made += 1
+            with _each(refused):
+                await self._replicas.create(descriptor)
+                self.made += 1
         for descriptor in found.elsewhere:
-            await self._replicas.create(descriptor)
+            with _each(refused):
+                await self._replicas.create(descriptor)
+        if refused:
+            raise refused[0]
         self.looks += 1
+
+
+@contextmanager
+def _each(refused: list[KvorumError]) -> Iterator[None]:
+    """One that is refused holds up none of the others."""
+    try:
+        yield
+    except KvorumError as error:
+        refused.append(error)

@@ -247,3 +247,35 @@ def test_g10_a_move_goes_on_after_every_write_that_was_refused(refused: int) -> 
     assert state.descriptor.shard == "a"
     assert [key for key, _ in dump(whole.engine.shard("a"))["cur"]] == [k("a")]
     assert not dump(whole.engine)["cur"]
+
+
+@pytest.mark.parametrize("stalls", [1, 3])
+def test_g10_a_move_that_was_given_up_leaves_nothing_for_a_split(
+    stalls: int, monkeypatch: Any
+) -> None:
+    """Rows of the upper half stayed in the shard that they had been copied to: the marker was the
+    lower half's.
+    """
+    monkeypatch.setattr(shard_move, "_SLICE_ROWS", 1)
+    monkeypatch.setattr(shard_move, "SHARD_MOVE_BYTES_PER_S", 50)
+    node = Node((TABLE,))
+    for name in "acegikm":
+        node.put(k(name), name.encode())
+    replica = at(node, 2)
+    run(node.manager.create(replace(replica.descriptor, shard="a")))
+    node.settle(lambda: any(key > k("g") for key, _ in dump(node.engine.shard("a"))["cur"]))
+    move = replica._move
+    assert move is not None
+    assert isinstance(node.engine, MemoryEngine)
+    node.engine.fail_writes(Unavailable("a moment's stall"), stalls)
+    move.follow((), ())
+    if stalls == 1:
+        done(node, k("g"))
+    else:
+        node.settle(lambda: not replica.moving)
+    assert not replica.moving
+    assert not any(dump(node.engine.shard("a"))[family] for family in SHARDED)
+    assert not [key for key, _ in node.engine.scan("meta", b"r", b"s") if key[9:] == MOVING]
+    settled(node, "b")
+    for name in "acegikm":
+        assert node.get(k(name))[0] == name.encode()

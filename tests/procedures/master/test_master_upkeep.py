@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,31 @@ def test_f4_a_replica_made_after_the_list_is_no_stranger() -> None:
             await node.look()
         assert set(own.there) == set(range(2, tables + 1))
         assert node.removed == 0
+
+    simloop.run(main)
+
+
+def test_g10_one_replica_that_is_refused_holds_up_no_other() -> None:
+    """A storage shard too many at a node left all partitions behind it without a replica there."""
+
+    async def main(_loop: simloop.SimLoop) -> None:
+        own = Own(1)
+        moved = placed(4, [3])
+        own.there[PartitionId(4)] = replace(moved.descriptor, shard="a")
+
+        async def read() -> list[Placed]:
+            return [placed(2, [3]), placed(3, [3]), moved]
+
+        node = Reconciler(ME, own, read)
+        own.refuse = 1
+        with pytest.raises(Unavailable, match="busy"):
+            await node.look()
+        assert set(own.there) == {1, 3, 4}
+        assert own.there[PartitionId(4)].shard == ""
+        assert (node.made, node.looks) == (1, 0)
+        await node.look()
+        assert set(own.there) == {1, 2, 3, 4}
+        assert (node.made, node.looks) == (2, 1)
 
     simloop.run(main)
 
