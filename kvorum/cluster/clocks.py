@@ -12,7 +12,7 @@ they are at most twice as far from each other, CLOCK_OFFSET_MS_MAX. Before a nod
 first time, or again after a leap, it is measured anew. Of two nodes whose clocks differ both stop:
 nobody can say which one is wrong.
 
-While all others are near it is also known how far ahead of this clock a timestamp can be that any
+Since all others were near it is also known how far ahead of this clock a timestamp can be that any
 of them has given out: further ones are not heard, so that no client can drive clocks apart.
 """
 
@@ -143,9 +143,8 @@ class ClockWatch:
         leaps, oldest_s = self._clock.leaps, self._wall.monotonic() - CLOCK_COMPARED_MS / 1000
         found = [o for o in self._offsets.values() if o.leaps == leaps and o.at_s >= oldest_s]
         known = len(found) == others and all(offset.near for offset in found)
-        ahead_ms = max((offset.ms + offset.error_ms for offset in found), default=0.0)
-        self._clock.ahead_ms = CLOCK_OFFSET_MS_MAX
-        if known:
+        if known:  # else what was known before: what is further ahead waits for some milliseconds
+            ahead_ms = max((offset.ms + offset.error_ms for offset in found), default=0.0)
             self._clock.ahead_ms = min(CLOCK_OFFSET_MS_MAX, max(0, int(ahead_ms)) + _AHEAD_MS)
         why = verdict(found, others)
         if why is None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError, NotLeader, Unavailable
+from kv.base.errors import KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.node_methods import NodesById
 from kv.replica.replica import Replica
@@ -87,10 +88,15 @@ class SpreadPartitions:
             return [Place(tuple(one.node for one in among))] * len(ids)
         return [Place(nodes) for nodes in spread(ids, replicas, among, self._level())]
 
-    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+    async def create(
+        self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False
+    ) -> None:
         """Replicas of all of them, at a majority of their voters at least; then each is led by
-        whom it prefers.
+        whom it prefers. `late`: see procedures.master.map.partitions.Maker.
         """
+        if late:
+            await self._at_voters(descriptors, CREATE_PARTITION, _without_members)
+            return
         await self._at_voters(descriptors, CREATE_PARTITION, PartitionDescriptor.to_wire)
         first: dict[NodeId, list[object]] = {}
         for descriptor in descriptors:
@@ -139,6 +145,9 @@ class SpreadPartitions:
         for nodes in dict.fromkeys(descriptor.voters for descriptor in descriptors):
             failed = [errors[node] for node in nodes if node in errors]
             if 2 * len(failed) >= len(nodes):
+                for error in failed:
+                    if isinstance(error, TooLarge):
+                        raise error  # it would be said again
                 raise Unavailable(
                     f"only {len(nodes) - len(failed)} of {len(nodes)} nodes did it: "
                     f"{failed[-1].message}; trying again"
@@ -151,6 +160,11 @@ class SpreadPartitions:
             log.warning("node %d did not take a change of partitions: %s", node, error)
             return error
         return None
+
+
+def _without_members(descriptor: PartitionDescriptor) -> object:
+    """An empty log that its node has perhaps lost gives no vote: the leader sends who they are."""
+    return replace(descriptor, voters=(), learners=(), witnesses=()).to_wire()
 
 
 class PartitionMethods:

@@ -329,6 +329,12 @@ class NativeBackend(NativeAdmin):
         return any(await asyncio.gather(*(ask(m.address) for m in members if m.address)))
 
     async def timestamps(self, count: int, above: int = 0) -> int:
+        if count > 1 and (above or self._txn.hybrid):
+            raise InvalidArgument(
+                f"count is {count}; timestamps above another one, and all where clocks are hybrid, "
+                "are given one by one",
+                details={"what": "timestamps", "limit": 1, "actual": count},
+            )
         return await (self._txn.above(above) if above else self._take(count))
 
     # ------------------------------------------------------------------------------- snapshots

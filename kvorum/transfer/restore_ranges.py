@@ -80,8 +80,8 @@ class Range:
 
     @staticmethod
     def of(row: object) -> Range:
-        """Raises InvalidArgument."""
-        match row:
+        """Raises InvalidArgument. (A restore that began before there were shards names none.)"""
+        match [*row, ""] if isinstance(row, list) and len(row) == 6 else row:
             case [
                 int(id),
                 int(epoch),

@@ -37,7 +37,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from kv.base.errors import InvalidArgument, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_CHILDREN_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done, suspend
@@ -164,8 +164,8 @@ class _Moves:
         m = MasterTxn(ctx.txn)
         rows = [row for number in ctx.state["ranges"] for row in await placed_of(m, number)]
         try:
-            await self._maker.create([row.descriptor for row in rows])
-        except Unavailable as error:
+            await self._maker.create([row.descriptor for row in rows], late=True)
+        except KvorumError as error:
             log.info("nodes will see by themselves which storage shards changed: %s", error)
         return done(ctx.state["result"])
 

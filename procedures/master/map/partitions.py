@@ -121,7 +121,11 @@ class Maker(Protocol):
         """
         ...
 
-    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
+    async def create(
+        self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False
+    ) -> None:
+        """`late`: they have been made before; a node that lacks one begins it as `begins_at`."""
+        ...
 
     async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Before `drop`, of partitions of one table: they take no new writes, and nothing that is
@@ -176,7 +180,9 @@ class Partitions:
         """That one node, whatever it carries."""
         return [self._place] * len(ids)
 
-    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+    async def create(
+        self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False
+    ) -> None:
         """Replicas of all of them; those that exist stay as they are."""
         for descriptor in descriptors:
             await self._replicas.create(descriptor)

@@ -84,7 +84,7 @@ def differences(
         )
     ]
     elsewhere = [
-        row.descriptor
+        row.begins_at(node)
         for id_, row in mine.items()
         if id_ in there and shards[id_] != row.descriptor.shard and not row.change
     ]

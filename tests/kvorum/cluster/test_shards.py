@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import NodeId, PartitionId
+from kvorum.cluster.placement import SpreadPartitions
+from procedures.master.map.partitions import Place
+from procedures.verbs import CREATE_PARTITION
 from tests.kit.waiting import until
 from tests.kvorum.cluster.three import Trio, client, trio
 
@@ -43,3 +49,27 @@ def test_g10_a_node_that_was_down_moves_its_rows_when_it_comes_back() -> None:
                 assert not node.store.state.scan("cur", b"\0\0\0\x64", b"")
 
     asyncio.run(main())
+
+
+def test_g10_who_is_told_to_move_what_it_lacks_gives_no_vote() -> None:
+    """A replica that was lost a moment ago came back empty, as a founder: entries went on top of
+    nothing.
+    """
+    said: list[object] = []
+
+    class Calls:
+        async def call_at(self, _node: int, method: int, *args: object, budget_ms: int) -> object:
+            assert method == CREATE_PARTITION
+            said.extend(args)
+            return None
+
+    made = PartitionDescriptor(PartitionId(7), b"a", b"b", 3, (NodeId(1), NodeId(2)), shard="fast")
+    maker: Any = SpreadPartitions(
+        cast(Any, Calls()), lambda: Place(()), lambda _node: True, cast(Any, None)
+    )
+    asyncio.run(maker.create([made], late=True))
+    assert len(said) == 2
+    for rows in said:
+        (row,) = cast(list[object], rows)
+        told = PartitionDescriptor.from_wire(cast(list[object], row))
+        assert (told.shard, told.voters, told.witnesses) == ("fast", (), ())

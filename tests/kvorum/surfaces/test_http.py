@@ -398,6 +398,7 @@ BAD: list[tuple[str, str, object, int]] = [
     ("GET", "/v1/txn/1/get", b"", 405),
     ("POST", "/v1/tso", {"count": 0}, 400),
     ("POST", "/v1/tso", {"count": "1"}, 400),
+    ("POST", "/v1/tso", {"count": 2, "above": "1"}, 400),
     ("POST", "/v1/namespaces", {"name": ""}, 400),
     ("POST", "/v1/namespaces", {"name": "a b"}, 400),
     ("POST", "/v1/namespaces", {"name": 1}, 400),

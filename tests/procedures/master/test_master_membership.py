@@ -357,7 +357,9 @@ class Spread:
             raise Unavailable("the meta partition has no leader now")
         return [Place(tuple(map(NodeId, replica.group.status().voters)))] * len(ids)
 
-    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+    async def create(
+        self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False
+    ) -> None:
         for node in descriptors[0].voters:
             rows = [descriptor.to_wire() for descriptor in descriptors]
             await self._world.call_at(node, CREATE_PARTITION, rows)
