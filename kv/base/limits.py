@@ -308,7 +308,7 @@ TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
 # -- hybrid clocks (tso/hybrid.py)
 CLOCK_OFFSET_MS_MAX: Final = 250  # between any two nodes' clocks; a timestamp further ahead waits
-CLOCK_FENCE_MS: Final = 125  # a node whose clock is off by more, as most others see it, stops
+CLOCK_FENCE_MS: Final = 125  # a node whose clock is off by more stops (half a round trip counts)
 CLOCK_LEAP_MS: Final = 100  # by which wall and monotonic clock may part between two looks
 CLOCK_HANDOVER_MS: Final = 2 * CLOCK_OFFSET_MS_MAX  # what a new leader leaves free: see there
 CLOCK_COMPARE_MS: Final = 1_000  # between two comparisons with the other nodes
