@@ -45,7 +45,7 @@ from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single_row import Single, single_of
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
-from sqlproxy.values.memory import Held, now, size_of_rows
+from sqlproxy.values.memory import Held, now, one_by_one, size_of_rows
 from txn.transaction import Transaction
 
 Values = Sequence[object]
@@ -339,7 +339,8 @@ class InsertPlan:
     ) -> list[Row]:
         """The rows as they are to be written. Raises SqlError."""
         make = self._maker(writer, env, rows)
-        return [make(at) for at in paused(range(self.count if rows is None else len(rows)))]
+        places = paused(range(self.count if rows is None else len(rows)))
+        return one_by_one(map(make, places))
 
     def single(self, writer: TableWriter) -> Single | None:
         """The short way to the bytes of one row; None: there is none."""
@@ -418,7 +419,8 @@ class InsertPlan:
             found[place] = values
         for place in set(range(len(found))) - set(self._places):
             default = rules.defaults.get(place)
-            found[place] = [None if default is None else default((), env) for _ in range(count)]
+            made = (None if default is None else default((), env) for _ in range(count))
+            found[place] = one_by_one(paused(made))
         for place in rules.required:
             if None in found[place]:
                 for row in zip(*found, strict=True):
@@ -691,7 +693,7 @@ class _Assignments:
             pairs = await work.each(both, rows)
             return [row for row, _ in pairs], [returned for _, returned in pairs]
         if full and not (self._unsure or writer.rules.unsure):
-            return [make(pair) for pair in rows], []
+            return one_by_one(map(make, rows)), []
         return await work.each(make, rows), []
 
     def new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:

@@ -7,7 +7,8 @@
 What is refused is 53200, and was not made: a function whose result may be much larger than what it
 is given asks for `room` first. Values are not tracked one by one: the large ones that closures made
 since `fresh` count as held, which is more than there is. Whoever computes row by row says `fresh`
-before each; whoever computes many rows at once does that again row by row when it was refused.
+before each; whoever computes many rows at once does that again row by row when it was refused, or,
+where they must not be computed twice, has each `Kept`.
 
 A session's budget is found by `now`: a connection's task enters it; what DuckDB calls spends it.
 What is computed for no session (defaults of a backfill) has the process's own.
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from kv.base.accounts import Account, Use
 from kv.base.limits import (
@@ -34,6 +35,7 @@ from kv.base.shared_bytes import NO_LOCK, SharedBytes
 from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
+T = TypeVar("T")
 SETTING: Final = "statement_memory_bytes"
 _PIECES: Final = 4  # of an answer, which one limit has room for
 _PLACE: Final = 8  # of a value in its row
@@ -89,6 +91,11 @@ class Budget:
     def fresh(self) -> None:
         """What was made before is held by somebody who has taken it, or is gone."""
         self._made = 0
+
+    @property
+    def much(self) -> bool:
+        """Whether it pays to look what is left of what was made."""
+        return self._made > SQL_PIECE_BYTES
 
     @property
     def piece(self) -> int:
@@ -189,6 +196,41 @@ class Held:
 
     def __exit__(self, *error: object) -> None:
         self.end()
+
+
+class Kept(Generic[T]):
+    """Values that are made one after the other, within `with`: of what each was made of, nothing is
+    left when it is there. What they hold counts until all are there.
+    """
+
+    __slots__ = ("_budget", "_counted", "_held", "values")
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._budget, self._counted = now(), 0
+        self._held = Held(self._budget)
+
+    def add(self, value: T) -> None:
+        """Raises SqlError (53200)."""
+        self.values.append(value)
+        if self._budget.much:
+            self._held.add(sum(map(size_of, self.values[self._counted :])))
+            self._counted = len(self.values)
+            self._budget.fresh()
+
+    def __enter__(self) -> Kept[T]:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.end()
+
+
+def one_by_one(values: Iterable[T]) -> list[T]:
+    """All of them, `Kept`. Raises SqlError: 53200, and what they raise."""
+    with Kept[T]() as kept:
+        for value in values:
+            kept.add(value)
+    return kept.values
 
 
 class _Single(Budget):

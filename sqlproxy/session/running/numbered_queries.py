@@ -38,6 +38,7 @@ from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     SqlError,
 )
+from sqlproxy.values.memory import one_by_one
 
 
 @dataclass(slots=True)
@@ -219,7 +220,7 @@ class Numbered:
                             self.session, declared, numbers, name, count * len(some)
                         )
                     if full:
-                        made = [make(row) for row in some]
+                        made = one_by_one(map(make, some))
                     else:
                         made = await each(self.session, declared, env, numbers, make, some)
                     if made[skip:]:

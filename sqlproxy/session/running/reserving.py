@@ -19,6 +19,7 @@ from sqlproxy.session.preparing import newer
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SEQUENCE_LIMIT, SqlError
+from sqlproxy.values.memory import Kept
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,22 +63,22 @@ async def each(
     """What `make` makes of each row; where it wants what is to be waited for, that is done and the
     row is made again. Raises SqlError.
     """
-    made: list[R] = []
     given = list(rows)
-    try:
-        for at, row in enumerate(given):
-            numbers.begin()
-            slept = env.slept
-            while True:
-                try:
-                    made.append(make(row))
-                    break
-                except Wanting as wanting:
-                    env.slept = slept
-                    await supply(session, declared, numbers, wanting, len(given) - at)
-    finally:
-        numbers.end()
-    return made
+    with Kept[R]() as made:
+        try:
+            for at, row in enumerate(given):
+                numbers.begin()
+                slept = env.slept
+                while True:
+                    try:
+                        made.add(make(row))
+                        break
+                    except Wanting as wanting:
+                        env.slept = slept
+                        await supply(session, declared, numbers, wanting, len(given) - at)
+        finally:
+            numbers.end()
+    return made.values
 
 
 async def supply(

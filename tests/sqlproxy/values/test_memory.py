@@ -14,7 +14,7 @@ import pytest
 from kv.base.accounts import NAMESPACE, USER, Account, Use
 from kv.base.limits import TXN_SPILL_BYTES
 from sqlproxy.values.errors import OUT_OF_MEMORY, SqlError
-from sqlproxy.values.memory import Budget, Held, Share, now, spending
+from sqlproxy.values.memory import Budget, Held, Share, now, one_by_one, spending
 
 MIB = 1 << 20
 
@@ -127,4 +127,22 @@ def test_every_charge_is_given_back(seed: int) -> None:
     assert all(one.used == 0 for one in sessions)
     for one in sessions:
         one.end()
+    assert share.used == 0
+
+
+def test_of_what_a_value_was_made_of_nothing_is_left() -> None:
+    """An INSERT whose defaults are sums of long texts was refused at its third row."""
+    share = Share(1_000 * MIB)
+    one = Budget(share, 64 * MIB)
+
+    def sums(size: int) -> str:
+        one.made(20 * MIB)
+        return "x" * size
+
+    with spending(one):
+        assert one_by_one(sums(32) for _ in range(50)) == ["x" * 32] * 50
+        assert share.used == 0, "whoever takes them counts them"
+        with pytest.raises(SqlError) as found:
+            one_by_one(sums(8 * MIB) for _ in range(50))
+    assert found.value.sqlstate == OUT_OF_MEMORY
     assert share.used == 0
