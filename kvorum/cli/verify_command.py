@@ -61,9 +61,9 @@ def verify(
     """Run a workload, hurt the cluster, and check that clients saw nothing impossible.
 
     Use a TEST cluster: faults are real. Workloads: register, list-append, bank, set, cycle,
-    long-fork, monotonic, batch, unique-ids, procedure, feed, and, with --isolation serializable,
-    skew. Exit code 0: no anomaly, 1: anomalies, or a cluster that did not come back, 2: wrong
-    usage.
+    long-fork, monotonic, batch, unique-ids, procedure, feed, stale, causal, and, with --isolation
+    serializable, skew. Exit code 0: no anomaly, 1: anomalies, or a cluster that did not come back,
+    2: wrong usage.
     """
     try:
         if check is not None:

@@ -173,10 +173,11 @@ class Cluster:
         self.hang_up()
         self.peers.close()
         self.peers.on_address = lambda _node, _address: None
-        # a call that is still given up keeps its client, and must not keep the database open
+        # Whoever keeps a client, which asks here whether it is cut off, does not keep the database.
         self._voters = lambda: ()
-        if self.transport is not None:
-            await self.transport.close()
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            await transport.close()
 
     # --------------------------------------------------------------------------------- members
 

@@ -279,7 +279,7 @@ async def test_rpc_client_that_slept_blames_itself(monkeypatch: pytest.MonkeyPat
     [
         b"\xff\xff\xff\xff",
         b"\x01\x00\x00\x00\xc1",
-        FrameEncoder().message([5]),
+        FrameEncoder().message(["a row"]),
         FrameEncoder().message([[1]]),
         FrameEncoder().message([error_row(0, Busy("go away"))]),
     ],

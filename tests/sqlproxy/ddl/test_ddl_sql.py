@@ -72,7 +72,7 @@ class Shop:
         ddl.register(self.lab.types, services)
         emptying.register(self.lab.types, services)
         ddl_objects.register(self.lab.types, services.changed)
-        switching.register(self.lab.types, services.changed)
+        switching.register(self.lab.types, services)
 
     async def call(self, name: str, args: Any) -> tuple[Any, dict[str, Any]]:
         """The result, or None and the error's details."""
