@@ -158,22 +158,10 @@ def _read(key: bytes, record: bytes) -> Identity:
                 list(founders),
                 list(some),
                 bool(is_one),
-            ]:
-                first = _ids(founders)
-                return Identity(cluster, NodeId(node), incarnation, first, _ids(some), is_one)
-            case [
-                str(cluster),
-                int(node),
-                bytes(incarnation),
-                list(founders),
-                list(some),
-                bool(is_one),
-                "hybrid",
-            ]:
-                first = _ids(founders)
-                return Identity(
-                    cluster, NodeId(node), incarnation, first, _ids(some), is_one, HYBRID
-                )
+                *clock,
+            ] if clock in ([], [HYBRID]):
+                first, kind = _ids(founders), HYBRID if clock else ORACLE
+                return Identity(cluster, NodeId(node), incarnation, first, _ids(some), is_one, kind)
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
