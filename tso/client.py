@@ -88,6 +88,10 @@ class TsoClient:
         """
         return self.heard.at > 0
 
+    @property
+    def causal_token(self) -> int:
+        return self.heard.at
+
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
         return await self.take(1)
@@ -96,8 +100,9 @@ class TsoClient:
         """A timestamp above `at`, as all later ones over these connections if clocks are hybrid.
         Raises InvalidArgument for one that no node can have given out.
         """
-        if self._reach is None or not self.hybrid:
-            return await self.now()
+        first = 0 if self.hybrid else await self.now()  # whose reply says whether they are
+        if self._reach is None or not self.hybrid or first > at:
+            return first or await self.now()
         first = await self._patience.ask(self._reach, at)
         self.heard.owe(first)
         return first
@@ -198,6 +203,7 @@ class LocalTso:
     """`now` and `take` from an oracle in this process: no request, so nothing to coalesce."""
 
     hybrid: Final = False
+    causal_token: Final = 0
 
     def __init__(
         self, source: Source, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT

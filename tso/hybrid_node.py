@@ -43,6 +43,10 @@ class HybridTso:
 
     # -- clients of this node
 
+    @property
+    def causal_token(self) -> int:
+        return self._clock.at
+
     async def now(self) -> int:
         """A timestamp above every one that this node has given out or heard of."""
         return await self.take(1)

@@ -115,9 +115,29 @@ class TxnClient:
         """Whether timestamps come from many clocks (txn.shared.ports.Tso)."""
         return self._tso.hybrid
 
+    @property
+    def causal_token(self) -> int:
+        """What this client has seen, for another one to `hear` (txn.shared.ports.Tso)."""
+        return self._tso.causal_token
+
     async def above(self, at: int) -> int:
-        """A fresh timestamp, above `at` if clocks are hybrid (txn.shared.ports.Tso)."""
-        return await self._tso.above(at)
+        """A fresh timestamp above `at`, a token that was handed on; all that comes later here lies
+        above it, too. Raises InvalidArgument for what this cluster has not given out, Unavailable.
+        """
+        now = await self._tso.above(at)
+        if now <= at:
+            raise InvalidArgument(
+                f"token {at} lies above this cluster's time, {now}: it is another cluster's, or "
+                "this one was restored from before it; connect to the cluster that gave it out, or "
+                "without it",
+                details={"token": at, "now": now},
+            )
+        return now
+
+    async def hear(self, token: int) -> None:
+        """The same without a timestamp: nothing is asked if this client has seen as much."""
+        if token > self._tso.causal_token:
+            await self.above(token)
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""

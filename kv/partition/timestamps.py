@@ -16,6 +16,7 @@ class OfOracle:
 
     step: Final = 1
     hybrid: Final = False
+    causal_token: Final = 0  # txn.shared.ports.Tso
 
     def hear(self, ts: int) -> KvorumError | None:
         raise NotImplementedError

@@ -129,9 +129,15 @@ class Backend(Protocol):
         """
         ...
 
+    def causal_token(self) -> int:
+        """With hybrid clocks: what another session is to be above, so that it sees all that came
+        over this one (`timestamps`, above it). 0: an oracle needs none, or nothing was asked yet.
+        """
+        ...
+
     async def timestamps(self, count: int, above: int = 0) -> int:
-        """The first of `count`. `above`, of one: with hybrid clocks it lies above that, as all
-        later ones of this session do. Raises InvalidArgument if no node can have given `above` out.
+        """The first of `count`. `above`, of one: a token; this session goes on above it. Raises
+        InvalidArgument for one that this cluster has not given out.
         """
         ...
 

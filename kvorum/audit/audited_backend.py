@@ -263,7 +263,7 @@ class _StampedBackend(_Stamped):
     def __init__(self, backend: Backend, stamper: _Stamper) -> None:
         super().__init__(backend, BACKEND, stamper, {})
         self._backend, self._stamper = backend, stamper
-        self.close = backend.close
+        self.close, self.causal_token = backend.close, backend.causal_token
 
     async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
         read_ts = at  # of one that is refused before it has one

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.config import HTTP_OFFSET, PORT_DEFAULT, SQL_OFFSET
+from kv.base.config import HTTP_OFFSET, ORACLE, PORT_DEFAULT, SQL_OFFSET
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.tls import tls_of
 from kvorum.cli import output
-from kvorum.cli.connection import Json
+from kvorum.cli.connection import Clock, Json
 
 if TYPE_CHECKING:
     from kvorum.programs.localcluster import LocalCluster, LocalNode
@@ -55,6 +55,7 @@ def up(
     witnesses: Annotated[
         int | None, typer.Option(help="How many of them vote and keep no data: the last ones.")
     ] = None,
+    clock: Clock = None,
     data: Data = _DATA,
     port: Annotated[int, typer.Option(help="Node I listens from PORT + 10·I on.")] = PORT_DEFAULT,
     procedure_modules: Annotated[
@@ -88,9 +89,16 @@ def up(
                     f"the cluster in {data} began with {len(cluster.witnesses)} witnesses: leave "
                     "--witnesses out, or give another --data"
                 )
+            if clock not in (None, cluster.clock or ORACLE):
+                raise InvalidArgument(
+                    f"the cluster in {data} began with --clock {cluster.clock or ORACLE}, for "
+                    "good: leave --clock out, or give another --data"
+                )
         else:
             count, now = 3 if nodes is None else nodes, datetime.now(UTC) if secure else None
-            cluster = LocalCluster.create(data, count, port, witnesses or 0, secure_at=now)
+            cluster = LocalCluster.create(
+                *(data, count, port, witnesses or 0), secure_at=now, clock=clock or ""
+            )
         cluster.log_in()
         options = ("--procedure-modules", procedure_modules) if procedure_modules else ()
         for node in list(cluster.nodes):

@@ -34,6 +34,14 @@ Connect = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+Clock = Annotated[
+    str | None,
+    typer.Option(
+        metavar="oracle|hybrid",
+        help="Where timestamps come from, of a new cluster and for good; oracle if left out.",
+        show_default=False,
+    ),
+]
 B64 = Annotated[bool, typer.Option("--b64", help="Keys are base64url.")]
 
 OfTable = Annotated[

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json as json_module
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -24,7 +25,9 @@ from typing import Annotated, Final, Literal
 import typer
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
+from kv.base.credentials import from_environment
 from kv.base.errors import KvorumError, Rejected
+from kv.base.limits import CLOCK_FENCE_MS
 from kv.base.tls import TLS_DIR, TLS_REQUIRED, Tls, client_tls
 from kvorum.cli import output
 from kvorum.cli.connection import Json
@@ -40,6 +43,7 @@ _SYNCS: Final = 20
 _SKEW_MS_MAX: Final = 1_000
 _CERTIFICATE_DAYS_MIN: Final = 30
 _PINNED: Final = ("pysyncobj", "rocksdict")
+_OFFSET: Final = re.compile(r'^kvorum_tso_clock_offset_ms\{node="(\d+)"\} (\S+)$', re.MULTILINE)
 PORT_NAMES: Final = ("native RPC", "Raft peers", "HTTP", "PostgreSQL wire")
 
 
@@ -301,6 +305,24 @@ def node(base: int, tls_dir: str = "") -> Iterable[Finding]:
         yield Finding("clock", "ok", shown)
     else:
         yield Finding("clock", "warning", shown, "synchronise the clocks (chrony, ntpd)")
+    yield from _other_clocks(base, tls)
+
+
+def _other_clocks(base: int, tls: Tls | None) -> Iterable[Finding]:
+    """Of a cluster with hybrid clocks: how far those of the other nodes are from this node's."""
+    from kvorum.http.client.transport import authorization
+
+    said = authorization(from_environment(os.environ))
+    metrics = _http_get(base + HTTP_OFFSET, "/metrics", tls, said)
+    offsets = _OFFSET.findall(metrics[1]) if metrics is not None else []
+    if not offsets:
+        return
+    shown = ", ".join(f"node {node} {float(ms):+.0f} ms" for node, ms in offsets)
+    if max(abs(float(ms)) for _, ms in offsets) <= CLOCK_FENCE_MS / 2:
+        yield Finding("other clocks", "ok", shown)
+    else:
+        remedy = f"beyond {CLOCK_FENCE_MS} ms a node is fenced: synchronise the clocks (chrony)"
+        yield Finding("other clocks", "warning", shown, remedy)
 
 
 def json_of(body: str) -> dict[str, object]:
@@ -312,7 +334,9 @@ def json_of(body: str) -> dict[str, object]:
     return {}
 
 
-def _http_get(port: int, path: str, tls: Tls | None = None) -> tuple[int, str] | None:
+def _http_get(
+    port: int, path: str, tls: Tls | None = None, authorization: str = ""
+) -> tuple[int, str] | None:
     """Status and body, None if nobody answers HTTP there."""
     import http.client
 
@@ -324,7 +348,8 @@ def _http_get(port: int, path: str, tls: Tls | None = None) -> tuple[int, str] |
         context.load_verify_locations(tls.ca)
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
     try:
-        connection.request("GET", path)
+        said = {"Authorization": authorization} if authorization else {}
+        connection.request("GET", path, headers=said)
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException):

@@ -19,7 +19,7 @@ from kv.base.config_values import host_pattern, is_loopback, some_of
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.tls import TLS_DIR, node_tls
 from kvorum.cli import output
-from kvorum.cli.connection import DEFAULT, Connect, Json, opened
+from kvorum.cli.connection import DEFAULT, Clock, Connect, Json, opened
 
 if TYPE_CHECKING:
     from kvorum.node.node import Node
@@ -127,6 +127,7 @@ def dev(
         bool,
         typer.Option("--secure", help="TLS, and an administrator: files in DATA-tls."),
     ] = False,
+    clock: Clock = None,
     json: Json = False,
 ) -> None:
     """Run one node for trying things out, with everything on. Prints where it is."""
@@ -140,6 +141,7 @@ def dev(
             "tls_dir": str(secured.node_dir(at)) if at else None,
             "port": port,
             "procedure_modules": procedure_modules,
+            "clock": clock or "",
             "log_level": "warning",
         }
         try:

@@ -9,7 +9,7 @@ import typer
 
 from kv.base.errors import KvorumError
 from kvorum.cli import output
-from kvorum.cli.connection import Json
+from kvorum.cli.connection import Clock, Json
 from kvorum.cli.verifying import PORT, Verification, check_file
 
 
@@ -44,6 +44,7 @@ def verify(
         int | None, typer.Option(help="Of the choices of clients and nemesis; else drawn.")
     ] = None,
     isolation: Annotated[str, typer.Option(help="snapshot or serializable.")] = "snapshot",
+    clock: Clock = None,
     history: Annotated[
         Path | None,
         typer.Option(
@@ -79,6 +80,7 @@ def verify(
             clients=clients,
             seed=seed,
             isolation=isolation,
+            clock=clock,
             history=history,
             keep=keep,
             json=json,

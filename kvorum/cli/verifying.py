@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
-from kv.base.config import PORT_DEFAULT, PORTS_PER_NODE
+from kv.base.config import HYBRID, ORACLE, PORT_DEFAULT, PORTS_PER_NODE
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kvorum.cli import output
 
@@ -69,6 +69,7 @@ class Verification:
     clients: int
     seed: int | None
     isolation: str
+    clock: str | None
     history: Path | None
     keep: bool
     json: bool
@@ -100,7 +101,17 @@ class Verification:
 
         names = self.names
         if names == ["all"]:
-            names = [name for name, kind in WORKLOADS.items() if self.isolation in kind.isolations]
+            names = [
+                name
+                for name, kind in WORKLOADS.items()
+                if self.isolation in kind.isolations and (self.clock or ORACLE) in kind.clocks
+            ]
+        for name in names:
+            if name in WORKLOADS and (self.clock or ORACLE) not in WORKLOADS[name].clocks:
+                raise typer.BadParameter(
+                    f"{name} checks what --clock {self.clock} does not promise (real-time order); "
+                    f"there are {', '.join(n for n, k in WORKLOADS.items() if HYBRID in k.clocks)}"
+                )
         rng = SystemRng()
         try:
             wanted = Wanted(
@@ -119,6 +130,8 @@ class Verification:
                 "--connect runs without faults on a cluster that is there: --nemesis, --nodes and "
                 "--data are for local clusters"
             )
+        if self.clock is not None and (self.connect or self._found()):
+            raise typer.BadParameter("--clock is for a new local cluster: leave it out")
         if self.nodes is not None and self._found():
             raise typer.BadParameter(f"there is a cluster in {self.data}: leave --nodes out")
         if self.history is not None and not self.history.parent.is_dir():
@@ -169,7 +182,9 @@ class Verification:
             return
         count = self._count()
         with self._directory(progress) as directory:
-            cluster = LocalCluster.create(directory, count, self.port or _free_port(count))
+            cluster = LocalCluster.create(
+                *(directory, count, self.port or _free_port(count)), clock=self.clock or ""
+            )
             try:
                 modules = sorted({m for run in session.kinds for m in run.modules})
                 options = ("--procedure-modules", ",".join(modules)) if modules else ()

@@ -99,9 +99,11 @@ class ClockWatch:
         """The method WALL_CLOCK."""
         return [self._wall.now_ms()]
 
-    def offsets(self) -> dict[int, float]:
-        """For metrics: by node, ms that its clock is ahead."""
-        return {node: offset.ms for node, offset in self._offsets.items()}
+    def figures(self) -> dict[str, float]:
+        """For metrics."""
+        offsets = {f"clock_offset_ms.{node}": one.ms for node, one in self._offsets.items()}
+        counts = {"clock_fenced": self.fenced, "clock_leaps": self._clock.leaps}
+        return {**offsets, **counts, "clock_trusted": self._clock.trouble() is None}
 
     async def run(self) -> None:
         """Compare until cancelled."""

@@ -328,6 +328,9 @@ class NativeBackend(NativeAdmin):
         members = [m for m in await all_nodes(self.catalog) if m.state is not NodeState.GONE]
         return any(await asyncio.gather(*(ask(m.address) for m in members if m.address)))
 
+    def causal_token(self) -> int:
+        return self.txn.causal_token
+
     async def timestamps(self, count: int, above: int = 0) -> int:
         if count > 1 and (above or self._txn.hybrid):
             raise InvalidArgument(

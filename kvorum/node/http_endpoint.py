@@ -52,6 +52,7 @@ def http_server(
         tls=node.ports.tls,
         logins=node.logins,
         notice=node.config.notice,
+        hybrid=store.clock is not None,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)

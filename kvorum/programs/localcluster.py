@@ -1,8 +1,8 @@
 """A cluster of real node processes on this machine, in one directory: for development, tests and
 trying out what happens when things are killed.
 
-    DIR/cluster.json     {founders, witnesses, highest, nodes: [{id, base, pid, started, later,
-                         witness}]}, written anew (rename) at every change
+    DIR/cluster.json     {founders, witnesses, clock, highest, nodes: [{id, base, pid, started,
+                         later, witness}]}, written anew (rename) at every change
     DIR/secret           what the nodes prove to each other; readable by the owner alone
     DIR/tls/             certificates and the administrator's login, if it is secured
     DIR/node-I/          data of node I, DIR/node-I.log what it says
@@ -30,7 +30,7 @@ from typing import Final, Literal
 import psutil
 
 from kv.base.adapters import SystemRng
-from kv.base.config import HTTP_OFFSET, PORTS_PER_NODE
+from kv.base.config import CLOCKS, HTTP_OFFSET, PORTS_PER_NODE
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
 from kv.base.tls import TLS_DIR, client_tls
 from kv.storage.directory import private_directory
@@ -98,13 +98,16 @@ class LocalCluster:
         founders: int,
         highest: int = 0,
         witnesses: int = 0,
+        clock: str = "",
     ) -> None:
         """`founders` were there at the first start, the last `witnesses` of them keep no data; no
-        id above `highest` was ever given out.
+        id above `highest` was ever given out. `clock`: as `kvorum start --clock` has it; "": as
+        it is by default.
         """
         self.directory = directory
         self.nodes = list(nodes)
         self._count, self._highest = founders, max(founders, highest)
+        self.clock = clock
         self.witnesses = tuple(_ids(founders))[founders - witnesses :]
         self._children: list[subprocess.Popen[bytes]] = []  # of this very process
 
@@ -119,6 +122,7 @@ class LocalCluster:
         witnesses: int = 0,
         *,
         secure_at: datetime | None = None,
+        clock: str = "",
     ) -> LocalCluster:
         """A new cluster in an empty or missing directory, the last `witnesses` nodes of which keep
         no data; with certificates as of `secure_at`. Raises InvalidArgument.
@@ -129,6 +133,8 @@ class LocalCluster:
             raise InvalidArgument(
                 f"{witnesses} witnesses of {count} nodes: there must be more nodes with data"
             )
+        if clock not in ("", *CLOCKS):
+            raise InvalidArgument(f"clock is {' or '.join(CLOCKS)}, not {clock!r}")
         if base < 1 or base + PORTS_PER_NODE * (count + 1) > 65_536:
             raise InvalidArgument(
                 f"port {base} leaves no room for {count} nodes below 65536: node I uses "
@@ -148,7 +154,7 @@ class LocalCluster:
             LocalNode(i, base + PORTS_PER_NODE * i, witness=i > count - witnesses)
             for i in _ids(count)
         ]
-        made = cls(directory, nodes, count, witnesses=witnesses)
+        made = cls(directory, nodes, count, witnesses=witnesses, clock=clock)
         made._save()
         return made
 
@@ -159,8 +165,9 @@ class LocalCluster:
         try:
             saved = json.loads(path.read_text())
             nodes = [LocalNode(**row) for row in saved["nodes"]]
-            witnesses = saved.get("witnesses", 0)  # earlier versions had none
-            return cls(directory, nodes, saved["founders"], saved["highest"], witnesses)
+            # Earlier versions had none of these.
+            witnesses, clock = saved.get("witnesses", 0), saved.get("clock", "")
+            return cls(directory, nodes, saved["founders"], saved["highest"], witnesses, clock)
         except FileNotFoundError:
             raise NotFound(
                 f"there is no local cluster in {directory}: make one with "
@@ -180,6 +187,7 @@ class LocalCluster:
         saved = {
             "founders": self._count,
             "witnesses": len(self.witnesses),
+            "clock": self.clock,
             "highest": self._highest,
             "nodes": nodes,
         }
@@ -299,6 +307,7 @@ class LocalCluster:
         return [
             *("start", "--data", str(self.data(node.id)), "--port", str(node.base)),
             *("--fault-injection", "true"),
+            *(("--clock", self.clock) if self.clock else ()),
             *(("--tls-dir", str(secured.node_dir(self.tls_at))) if self.tls_at else ()),
             *self._place(node),
         ]

@@ -126,6 +126,7 @@ class Proxy:
             tls=self._tls,
             logins=logins,
             notice=notice,
+            hybrid=True,
         )
         await api.start()
         self._stack.push_async_callback(api.stop)

@@ -638,10 +638,11 @@ class Store:
         """For metrics: heartbeats, and at the master how the nodes are."""
         return {**self.heart.stats(), **self.pulse.stats()}
 
-    def tso_figures(self) -> Mapping[str, int]:
-        """For metrics: the oracle."""
+    def tso_figures(self) -> Mapping[str, float]:
+        """For metrics: the oracle, or this node's clock."""
         own = {name.removeprefix("tso."): value for name, value in self.tso.stats().items()}
-        return {"last_timestamp": self.tso.last, "waits": self.oracle.waits, **own}
+        clocks = {} if self.clock is None else self.clocks.figures()
+        return {"last_timestamp": self.tso.last, "waits": self.oracle.waits, **own, **clocks}
 
     # ------------------------------------------------------------------------------------- end
 

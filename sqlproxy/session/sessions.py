@@ -11,6 +11,7 @@ from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session.session import SqlSession
 from sqlproxy.session.shared.services import Services
+from sqlproxy.session.state.settings import CAUSAL_TOKEN
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
@@ -56,6 +57,10 @@ class SqlSessions:
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
         state = State(self.services, identity, address, database, given, stranger=role is None)
+        try:
+            await state.hear(state.settings[CAUSAL_TOKEN])
+        except KvorumError as error:
+            raise from_store(error) from error
         try:
             state.connect()
         except Busy as error:

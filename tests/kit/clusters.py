@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import kvorum
+from kv.base.config import PORTS_PER_NODE
 from kvorum.cli.cluster_commands import links
 from kvorum.programs.localcluster import LocalCluster
 from procedures.master.members.membership import DECOMMISSION
+from tests.kit.cables import CABLES_HOST, Cables
 from tests.kit.machine import free_port_base
 
 MODULES = ("--procedure-modules", "tests.processes.sample_procedures")
@@ -22,9 +24,13 @@ READY_S = 60.0
 class Nodes:
     """A local cluster and its faults. Numbers are node ids, from 1."""
 
-    def __init__(self, directory: Path, count: int, *options: str) -> None:
+    def __init__(
+        self, directory: Path, count: int, *options: str, clock: str = "", spare: int = 0
+    ) -> None:
+        """`spare`: so many may be added."""
         # free_port_base looks at BASE of node 0; node I of a local cluster uses BASE + 10·I.
-        self.local = LocalCluster.create(directory, count, free_port_base(count + 1))
+        base = free_port_base(count + spare + 1)
+        self.local = LocalCluster.create(directory, count, base, clock=clock)
         self.options = (*MODULES, *options)
 
     @property
@@ -40,13 +46,17 @@ class Nodes:
         began = time.monotonic()
         wanted = list(numbers) or self.numbers
         for number in wanted:
-            self.local.start(number, self.options)
+            self.launch(number)
         try:
             self.local.wait_ready(wanted, within_s=READY_S, on_ready=lambda _number: None)
         except kvorum.KvorumError as e:
             logs = "\n".join(f"--- {n}\n{self.local.tail(n, 30)}" for n in self.numbers)
             raise AssertionError(f"{e}\n{logs}") from e
         return time.monotonic() - began
+
+    def launch(self, number: int) -> None:
+        """Begin to start it."""
+        self.local.start(number, self.options)
 
     def kill(self, number: int) -> None:
         self.local.signal(number, signal.SIGKILL)
@@ -127,6 +137,21 @@ class Nodes:
                 return
             time.sleep(0.1)
         raise AssertionError(f"still behind: {rows}")
+
+
+class Cabled(Nodes):
+    """Nodes that know each other by what the cables listen on."""
+
+    def __init__(self, directory: Path, count: int, *, clock: str = "", spare: int = 0) -> None:
+        super().__init__(directory, count, "--advertise", CABLES_HOST, clock=clock, spare=spare)
+        bases = {node.id: node.base for node in self.local.nodes}
+        last = bases[count]
+        later = {count + i: last + PORTS_PER_NODE * i for i in range(1, spare + 1)}
+        self.cables = Cables(bases | later)
+        self.options += ("--join", ",".join(f"{CABLES_HOST}:{base}" for base in bases.values()))
+
+    def others(self, number: int) -> list[int]:
+        return [other for other in self.numbers if other != number]
 
 
 @contextmanager

@@ -19,8 +19,7 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.client.client import connect
 from kvorum.api.verbs import STANDING
 from kvorum.cluster.replica_status import Standing
-from tests.kit.cables import CABLES_HOST, Cables
-from tests.kit.clusters import Nodes
+from tests.kit.clusters import Cabled
 from tests.kit.waiting import poll
 from tests.processes.registers import History, Op, use, violations
 from tests.processes.workload import Seen, check, load, prepare
@@ -35,17 +34,8 @@ GAP_S_MAX = 5.0
 ANSWER_S_MAX = 5.0
 
 
-class Cabled(Nodes):
-    """Nodes that know each other by what the cables listen on."""
-
-    def __init__(self, directory: Path, count: int) -> None:
-        super().__init__(directory, count, "--advertise", CABLES_HOST)
-        bases = {node.id: node.base for node in self.local.nodes}
-        self.cables = Cables(bases)
-        self.options += ("--join", ",".join(f"{CABLES_HOST}:{base}" for base in bases.values()))
-
-    def others(self, number: int) -> list[int]:
-        return [other for other in self.numbers if other != number]
+class Standings(Cabled):
+    """… and how each of them sees itself."""
 
     def standings(self, number: int) -> dict[int, Standing]:
         """How a node itself says that its replicas stand, by partition."""
@@ -68,9 +58,9 @@ class Cabled(Nodes):
 
 
 @contextmanager
-def cabled(directory: Path, count: int = 3) -> Iterator[Cabled]:
+def cabled(directory: Path, count: int = 3) -> Iterator[Standings]:
     """A running cluster with its cables; taken down whatever happens."""
-    nodes = Cabled(directory, count)
+    nodes = Standings(directory, count)
     with nodes.cables:
         try:
             nodes.start()
@@ -81,7 +71,7 @@ def cabled(directory: Path, count: int = 3) -> Iterator[Cabled]:
             nodes.local.down(within_s=10)
 
 
-def under_load(nodes: Cabled, fault: Callable[[], None]) -> tuple[Seen, History]:
+def under_load(nodes: Standings, fault: Callable[[], None]) -> tuple[Seen, History]:
     """`fault` with a load of puts, batches, procedures and registers, then everything healed and
     proved.
     """
@@ -115,21 +105,21 @@ def under_load(nodes: Cabled, fault: Callable[[], None]) -> tuple[Seen, History]
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cabled]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standings]:
     """Three nodes for all tests: each leaves them whole."""
     with cabled(tmp_path_factory.mktemp("cuts") / "c") as nodes:
         yield nodes
 
 
 @pytest.fixture
-def nodes(shared: Cabled) -> Cabled:
+def nodes(shared: Standings) -> Standings:
     """The shared cluster, whole."""
     shared.cables.heal()
     shared.mend()
     return shared
 
 
-def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(nodes: Cabled) -> None:
+def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(nodes: Standings) -> None:
     """Clients still reach the leader that was cut off: it must neither acknowledge nor answer with
     what is old.
     """
@@ -145,7 +135,7 @@ def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(nodes: Cabled) -> No
     assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline"
 
 
-def test_a8_a_paused_leader_keeps_nobody_waiting(nodes: Cabled) -> None:
+def test_a8_a_paused_leader_keeps_nobody_waiting(nodes: Standings) -> None:
     """What was in flight at a leader that stands still is unknown: whoever waited for it to wake
     would learn nothing that another read does not tell.
     """
@@ -165,7 +155,7 @@ def test_a8_a_paused_leader_keeps_nobody_waiting(nodes: Cabled) -> None:
     raise AssertionError("nothing was in flight at the leader")
 
 
-def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Cabled) -> None:
+def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Standings) -> None:
     """Its heartbeats arrive, so nobody else would stand for election as long as it goes on
     (check-quorum): the cluster would stand still.
     """
@@ -182,7 +172,7 @@ def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Cabled) -> None:
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_f3_a_leader_that_nobody_hears_is_replaced(nodes: Cabled) -> None:
+def test_f3_a_leader_that_nobody_hears_is_replaced(nodes: Standings) -> None:
     """It hears its successor and must believe it, though none of its own messages arrives."""
 
     def fault() -> None:
@@ -195,7 +185,7 @@ def test_f3_a_leader_that_nobody_hears_is_replaced(nodes: Cabled) -> None:
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_f3_a_node_that_hears_nobody_does_not_disturb(nodes: Cabled) -> None:
+def test_f3_a_node_that_hears_nobody_does_not_disturb(nodes: Standings) -> None:
     """Without pre-vote it would raise its term until the others hear it, and depose a leader that
     serves everybody.
     """

@@ -594,6 +594,7 @@ class FakeTso:
         self.cluster = cluster
 
     hybrid = False
+    causal_token = 0
 
     async def now(self) -> int:
         await asyncio.sleep(self.cluster.loop.rng.random() * 0.001)

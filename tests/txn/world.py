@@ -246,6 +246,7 @@ class DyingTso:
         self.inner = inner
 
     hybrid = False
+    causal_token = 0
 
     async def now(self) -> int:
         ts = await self.inner.now()

@@ -58,6 +58,13 @@ class Tso(Protocol):
         """
         ...
 
+    @property
+    def causal_token(self) -> int:
+        """With many clocks: what another client is to be above, so that it sees all that came over
+        this one; 0: an oracle needs none, or no server has answered yet.
+        """
+        ...
+
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
         ...

@@ -116,9 +116,7 @@ class HttpBackend:
         return [version_of(r) if "version" in r else from_json(409, r) for r in answer["results"]]
 
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> HttpWatcher:
-        host, port = self._transport.address
-        said, tls = self._transport.authorization, self._transport.tls
-        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms, said, tls)
+        watcher = HttpWatcher(self._transport, ns, table, spec, self._timeout_ms)
         self._watchers.add(watcher)
         return watcher
 
@@ -145,6 +143,9 @@ class HttpBackend:
 
     async def abort_transaction(self, txn: int) -> None:
         await self._call("POST", f"/v1/txn/{txn}/abort", {}, twice="same")
+
+    def causal_token(self) -> int:
+        return self._transport.heard.at
 
     async def timestamps(self, count: int, above: int = 0) -> int:
         body: dict[str, object] = {"count": count}

@@ -19,11 +19,14 @@ from kv.base.config import HTTP_OFFSET
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument
 from kv.base.limits import FRAME_BYTES_MAX
+from kv.base.spoken_time import Heard
 from kv.base.tls import Tls, dial, why
 
 CONNECTIONS_MAX = 64
 IDLE_S_MAX = 30.0
 """A connection idle for longer may be closed by the server at any moment: it is not used again."""
+
+_TOKEN = "kvorum-causal-token"
 
 
 class Answer(NamedTuple):
@@ -153,9 +156,12 @@ class HttpTransport:
         authorization: str = "",
         tls: Tls | None = None,
     ) -> None:
-        """`authorization`: the value of that header, of every request."""
-        self.authorization, self.tls = authorization, tls
-        self._always = [f"authorization: {authorization}"] if authorization else []
+        """`authorization`: the value of that header, of every request. `heard`: the highest causal
+        token of a reply, which goes with every request from then on (docs/reference/http.md).
+        """
+        self.tls = tls
+        self.heard = Heard()
+        self._authorization = [f"authorization: {authorization}"] if authorization else []
         self._host = host
         self._port = port
         self._loop = loop
@@ -167,15 +173,22 @@ class HttpTransport:
     def address(self) -> tuple[str, int]:
         return self._host, self._port
 
+    def head(self, method: str, target: str) -> list[str]:
+        """The first lines of any request."""
+        lines = [
+            f"{method} {target} HTTP/1.1",
+            f"host: {self._authority}:{self._port}",
+            *self._authorization,
+        ]
+        return [*lines, f"{_TOKEN}: {self.heard.at}"] if self.heard.at else lines
+
     async def request(
         self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]
     ) -> Answer:
         """One request. Raises Lost."""
         lines = [
-            f"{method} {target} HTTP/1.1",
-            f"host: {self._authority}:{self._port}",
+            *self.head(method, target),
             f"content-length: {len(body)}",
-            *self._always,
             *(f"{name}: {value}" for name, value in headers),
             "\r\n",
         ]
@@ -185,7 +198,10 @@ class HttpTransport:
             answer = await connection.request(message)
             if connection.usable:
                 self._idle.append(connection)
-            return answer
+        token = answer.headers.get(_TOKEN.encode(), b"")
+        if token.isdigit():
+            self.heard.owe(int(token))
+        return answer
 
     async def _connection(self) -> _Connection:
         while self._idle:

@@ -20,8 +20,9 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_json
 from kv.base.limits import FEED_HEARTBEAT_MS
-from kv.base.tls import Tls, dial
+from kv.base.tls import dial
 from kvorum.api.watching import Event, WatchSpec
+from kvorum.http.client.transport import HttpTransport
 from kvorum.http.wire import sse
 
 _decode = msgspec.json.Decoder().decode
@@ -39,22 +40,13 @@ class HttpWatcher:
     """kvorum.api.watching.Watcher over one node's HTTP."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        ns: str,
-        table: str,
-        spec: WatchSpec,
-        timeout_ms: int,
-        authorization: str = "",
-        tls: Tls | None = None,
+        self, to: HttpTransport, ns: str, table: str, spec: WatchSpec, timeout_ms: int
     ) -> None:
         """`timeout_ms`: how long the node may take to answer at all; later it is waited for."""
         self.position = spec.above or 0
         self._first_until = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._first_seen = False
-        self._host, self._port, self._spec = host, port, spec
-        self._authorization, self._tls = authorization, tls
+        self._to, self._spec = to, spec
         self._path = f"/v1/watch/{quote(ns, safe='')}/{quote(table, safe='')}"
         self._above = spec.above
         self._stream: _Stream | None = None
@@ -71,8 +63,9 @@ class HttpWatcher:
             except _Broken as e:
                 self._drop()
                 if not self._first_seen and asyncio.get_running_loop().time() > self._first_until:
+                    host, port = self._to.address
                     raise Unavailable(
-                        f"no stream from {self._host}:{self._port}: {e}", code="UNREACHABLE"
+                        f"no stream from {host}:{port}: {e}", code="UNREACHABLE"
                     ) from None
                 await asyncio.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
                 self._failures += 1
@@ -96,9 +89,7 @@ class HttpWatcher:
 
     async def _read(self) -> Event:
         if self._stream is None:
-            self._stream = await _Stream.open(
-                self._host, self._port, self._target(), self._authorization, self._tls
-            )
+            self._stream = await _Stream.open(self._to, self._target())
         while True:
             message = await self._stream.next()
             if message.name == "error":
@@ -132,6 +123,8 @@ class HttpWatcher:
         self._part = None if event.last else event
         if event.last:
             self._above = self.position = event.version
+        if self._to.heard.at:  # clocks are hybrid
+            self._to.heard.owe(event.version)
         return event
 
 
@@ -147,25 +140,19 @@ class _Stream:
         self._ended = False
 
     @staticmethod
-    async def open(
-        host: str, port: int, target: str, authorization: str, tls: Tls | None
-    ) -> _Stream:
+    async def open(to: HttpTransport, target: str) -> _Stream:
         """Raises _Broken, or the error that the node replied."""
-        authority = f"[{host}]" if ":" in host else host
         try:
             reader = asyncio.StreamReader()
             transport, protocol = await dial(
-                lambda: asyncio.StreamReaderProtocol(reader), host, port, tls
+                lambda: asyncio.StreamReaderProtocol(reader), *to.address, to.tls
             )
         except OSError as e:
             raise _Broken(str(e)) from None
         writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
         stream = _Stream(reader, writer)
-        said = f"authorization: {authorization}\r\n" if authorization else ""
-        writer.write(
-            f"GET {target} HTTP/1.1\r\nhost: {authority}:{port}\r\naccept: text/event-stream\r\n"
-            f"{said}\r\n".encode()
-        )
+        lines = [*to.head("GET", target), "accept: text/event-stream", "\r\n"]
+        writer.write("\r\n".join(lines).encode())
         try:
             while not stream._status():
                 await stream._receive()

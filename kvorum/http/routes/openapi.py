@@ -62,7 +62,9 @@ _DESCRIPTION = (
     '`Accept`. In JSON, keys and values are text, or `{"b64": "…"}` for other bytes. Versions and '
     "timestamps are decimal strings. An error has a `code`, and `retry` says what to do: `no`, "
     "`retry` (the same request later), `restart_txn` (the same work in a new transaction), "
-    "`reroute`, `unknown_outcome` (ask for the status)."
+    "`reroute`, `unknown_outcome` (ask for the status). Where clocks are hybrid every reply has a "
+    "header `Kvorum-Causal-Token`: send it with the next request, to whichever node, and what that "
+    "does and answers comes after."
 )
 
 

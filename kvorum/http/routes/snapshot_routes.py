@@ -50,9 +50,7 @@ class Timestamps(Body):
     count: Annotated[int, As(integer(1, limits.TSO_COUNT_MAX))] = Field(
         description="How many; 1 with `above`, and where clocks are hybrid."
     )
-    above: Annotated[int, As(SNAPSHOT)] = Field(
-        0, description="One above it: a session token, where clocks are hybrid."
-    )
+    above: Annotated[int, As(SNAPSHOT)] = Field(0, description="One above it: a session token.")
 
 
 class OpenSnapshot(Body):

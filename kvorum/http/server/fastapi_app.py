@@ -29,6 +29,7 @@ from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
 from kvorum.http.server.authentication import Door
+from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, reply
 from kvorum.http.wire.console_sessions import Visits
@@ -57,10 +58,12 @@ class ColdApi:
         door: Door,
         guard: Guard,
         visits: Visits,
+        tokens: CausalTokens,
         logins: Logins | None = None,
         notice: str = "",
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
+        self._tokens = tokens
         self._turns = asyncio.Lock()  # to decode large bodies
         self.application = app = application()
         app.state.services = Services(
@@ -91,6 +94,7 @@ class ColdApi:
             right = _RIGHTS[raw.method, route.path]
             if right.action is not None:
                 await self._door.enter(raw)
+                await self._tokens.hear(raw)
             decoded = await _Decoded.read(raw, request, route)
             await self._door.check(raw, right, request.path_params, decoded.data)
             decoded.scope[ASKED] = raw
@@ -111,7 +115,7 @@ class ColdApi:
         self._metrics.requests.observe(route.path, answer.status, seconds)
         if logs.access.isEnabledFor(logging.DEBUG):
             logs.request(raw.method, raw.path, answer.status, seconds)
-        return _response(answer)
+        return _response(self._tokens.tell(answer))
 
 
 class _Route(APIRoute):

@@ -43,6 +43,7 @@ from kvorum.audit.audited_backend import is_refused
 from kvorum.http.routes.rights import OPERATE_CLUSTER, SELF
 from kvorum.http.server import watch_streams as watch
 from kvorum.http.server.authentication import Door, owned
+from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import (
@@ -101,8 +102,10 @@ class HotApi:
         monotonic: Callable[[], float],
         watches: watch.Watches,
         door: Door,
+        tokens: CausalTokens,
     ) -> None:
         self._backend = backend
+        self._tokens = tokens
         self._sessions = sessions
         self._watches = watches
         self._door = door
@@ -147,7 +150,7 @@ class HotApi:
             return
         finally:
             self._in_flight -= 1
-        await send_reply(send, answer)
+        await send_reply(send, self._tokens.tell(answer) if self._tokens.on else answer)
         seconds = self._monotonic() - began
         self._observer.observe(route, answer.status, seconds)
         if logs.access.isEnabledFor(logging.DEBUG):
@@ -163,6 +166,8 @@ class HotApi:
                 )
             if not self._door.trusting() or self._door.tenants.limited:
                 await self._door.enter(request)
+            if self._tokens.on:
+                await self._tokens.hear(request)
             answer = await handler(request)
             request.bytes += len(answer.body)
             return answer

@@ -16,6 +16,7 @@ from kvorum.audit.audit_log import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.server.audited_requests import StampedHttp
 from kvorum.http.server.authentication import Door
+from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.server.fastapi_app import ColdApi
 from kvorum.http.server.host_header import HostGuard
 from kvorum.http.server.hot_app import HotApi
@@ -51,23 +52,26 @@ class HttpApi:
         tls: Tls | None = None,
         logins: Logins | None = None,
         notice: str = "",
+        hybrid: bool = False,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
         beside its machine's (host_header.py). `holder`: see Sessions. `stamps`: tell it
         of every request; `backend` does already. `logins`: of the console, by an issuer.
-        `notice`: what whoever looks at it should know.
+        `notice`: what whoever looks at it should know. `hybrid`: clocks may be (causal_tokens.py).
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
         visits = Visits(guard, rng, now)
         door = Door(guard, backend, visits)
+        tokens = CausalTokens(backend, on=hybrid)
         cold = ColdApi(
-            *(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, logins, notice)
+            *(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, tokens),
+            *(logins, notice),
         )
         requests = self.metrics.requests
-        self._watches = watches = Watches(backend, requests, now, door)
-        hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)
+        self._watches = watches = Watches(backend, requests, now, door, tokens)
+        hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door, tokens)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
         served = app if stamps is None else StampedHttp(app, stamps, now, rng)
         self._server = HttpServer(served, sock, seats or Seats(), tls)

@@ -21,6 +21,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.watching import Event, Watcher, WatchSpec
 from kvorum.audit.audited_backend import is_refused
 from kvorum.http.server.authentication import Door
+from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.wire import fields, sse
 from kvorum.http.wire.codec import Query, Reply, path_text, refusal
 from kvorum.http.wire.request import (
@@ -62,10 +63,15 @@ class Watches:
     """The streams of one HTTP server."""
 
     def __init__(
-        self, backend: Backend, observer: Observer, monotonic: Callable[[], float], door: Door
+        self,
+        backend: Backend,
+        observer: Observer,
+        monotonic: Callable[[], float],
+        door: Door,
+        tokens: CausalTokens,
     ) -> None:
         self._backend, self._observer, self._monotonic = backend, observer, monotonic
-        self._door = door
+        self._door, self._tokens = door, tokens
         self._stopping = asyncio.Event()
         self._open = 0
 
@@ -90,6 +96,7 @@ class Watches:
                     details={"limit": WATCHERS_MAX, "actual": self._open},
                 )
             await self._door.enter(request)
+            await self._tokens.hear(request)
             ns, table, spec = _asked(request)
             request.needs(READS, ns, table)
             watcher = await self._backend.watch(ns, table, spec)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from kv.base.config import CLOCKS
 from kvorum.api.model import Put
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
@@ -27,6 +28,7 @@ _JOURNAL = "j"
 
 class Bank(Workload):
     name: ClassVar[str] = "bank"
+    clocks: ClassVar = CLOCKS
     about: ClassVar[str] = "transfers between accounts: the total is the same in every snapshot"
     splits: ClassVar = ("a3", "a6", _JOURNAL)
 

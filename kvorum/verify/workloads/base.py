@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from kv.base.config import ORACLE
 from kv.base.errors import AlreadyExists
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
@@ -26,6 +27,8 @@ class Workload(ABC):
     """Modules of procedures that the nodes must have been started with."""
     isolations: ClassVar[Sequence[str]] = ISOLATIONS
     """Under which of them the workload has something to check."""
+    clocks: ClassVar[Sequence[str]] = (ORACLE,)
+    """With which of them what it checks is promised."""
 
     def __init__(self) -> None:
         self._count = 0

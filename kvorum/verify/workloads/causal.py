@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kv.base.config import CLOCKS
 from kv.base.errors import KvorumError
 from kvorum.api.model import Record
 from kvorum.sdk.tables import AsyncTransaction
@@ -29,6 +30,7 @@ _MAIL_MAX = 8
 
 class Causal(Workload):
     name: ClassVar[str] = "causal"
+    clocks: ClassVar = CLOCKS
     about: ClassVar[str] = "sessions, and those they hand tokens to, see causes before effects"
     splits: ClassVar = ("f", "m", "t")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kv.base.config import CLOCKS
 from kvorum.api.model import Put
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
@@ -20,6 +21,7 @@ from kvorum.verify.workloads.base import Workload, make_table
 
 class Cycle(Workload):
     name: ClassVar[str] = "cycle"
+    clocks: ClassVar = CLOCKS
     about: ClassVar[str] = "a ring that transactions rewire: it stays one ring"
     splits: ClassVar = ("n04", "n08", "n12")
 

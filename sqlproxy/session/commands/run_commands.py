@@ -155,7 +155,7 @@ async def set_variable(session: State, bound: s.SetVariable) -> str:
     if bound.local:
         _warn_unless_open(session, "SET LOCAL")
     value = None if bound.values is None else ", ".join(bound.values)
-    session.variables.assign(bound.name, value, local=bound.local)
+    await session.assign(bound.name, value, local=bound.local)
     return "SET"
 
 

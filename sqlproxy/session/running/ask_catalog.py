@@ -44,7 +44,7 @@ async def ask_catalog(session: State, system: SystemQuery, values: Values) -> li
                 await services.roster.signal(session, process, terminate=change.local)
                 await asyncio.sleep(0)  # if it was this session its statement ends here
             continue
-        session.variables.assign(change.name, change.value, local=change.local)
+        await session.assign(change.name, change.value, local=change.local)
     session.held.rows(answer.rows)
     return answer.rows
 

@@ -21,6 +21,7 @@ from kv.base.limits import (
     SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
     SQL_STATEMENT_MEMORY_BYTES_MIN,
 )
+from kv.base.timestamps import MAX
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.session.state import ignored_settings
@@ -42,6 +43,8 @@ _DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?\s*")
 _SIZES: Final = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+CAUSAL_TOKEN: Final = "kvorum.causal_token"
 
 Check = Callable[[str, str], str]  # name, value → canonical value; raises SqlError
 
@@ -213,6 +216,13 @@ def _as_of(name: str, value: str) -> str:
     return _any(name, value.strip())
 
 
+def _causal_token(name: str, value: str) -> str:
+    text = value.strip()
+    if text and not (text.isascii() and text.isdigit() and int(text) <= MAX):
+        raise _bad(name, value, hint="Give what SHOW kvorum.causal_token has said elsewhere.")
+    return text
+
+
 def _indifferent() -> Iterator[Setting]:
     result = "Decides nothing here."
     for name, default in ignored_settings.SWITCHES.items():
@@ -280,6 +290,12 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             "A definition in a block commits the changes before it.",
         ),
         Setting("kvorum.as_of", "", _as_of, "Read a moment of the past; empty: now."),
+        Setting(
+            CAUSAL_TOKEN,
+            "",
+            _causal_token,
+            "Set: this session goes on after all that another has seen, whose token it is.",
+        ),
         Setting("lock_timeout", "0", _duration, "How long a commit waits for others; 0: usual."),
         Setting("max_identifier_length", "63", _fixed, "Bytes of a name."),
         Setting("max_index_keys", "32", _fixed, "Columns of an index."),

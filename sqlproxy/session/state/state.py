@@ -26,9 +26,14 @@ from sqlproxy.session.state.outcomes import refused
 from sqlproxy.session.state.permits import Permits
 from sqlproxy.session.state.prepared_statements import Statements
 from sqlproxy.session.state.session_locks import Advising
-from sqlproxy.session.state.settings import Settings
+from sqlproxy.session.state.settings import CAUSAL_TOKEN, Settings
 from sqlproxy.session.state.variables import Variables
-from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError, from_store
+from sqlproxy.values.errors import (
+    ACTIVE_TRANSACTION,
+    READ_ONLY_TRANSACTION,
+    SqlError,
+    from_store,
+)
 from sqlproxy.values.memory import SETTING, Budget, Held
 from sqlproxy.wire.seam import Channel, Notice
 from txn.shared.wait_terms import Terms
@@ -90,7 +95,8 @@ class State:
             services.tenants.turns,
         )
         self.variables: Final = Variables(
-            self.settings, self.block, self.permits, self.channel, self.modes
+            *(self.settings, self.block, self.permits, self.channel, self.modes),
+            lambda: client.causal_token,
         )
         self.advising: Final = Advising(
             services.advisory,
@@ -233,6 +239,20 @@ class State:
         else:
             return
         raise SqlError(READ_ONLY_TRANSACTION, f"cannot execute {what} {why}")
+
+    async def assign(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """SET; `value` None: its default. Raises SqlError."""
+        if name.lower() == CAUSAL_TOKEN and value is not None:
+            await self.hear(self.settings.checked(CAUSAL_TOKEN, value))
+        self.variables.assign(name, value, local=local)
+
+    async def hear(self, token: str) -> None:
+        """What begins from now on is after all that another session had seen, whose token that is;
+        "": of nobody. Raises SqlError (25001), KvorumError.
+        """
+        if token and self.block.transaction is not None:  # its snapshot does not move
+            raise SqlError(ACTIVE_TRANSACTION, f"{CAUSAL_TOKEN} must be set before any query")
+        await self.services.client.hear(int(token or 0))
 
     # -- the client, and others
 

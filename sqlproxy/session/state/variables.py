@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.block import Block, Modes
 from sqlproxy.session.state.permits import Permits
-from sqlproxy.session.state.settings import Settings, shown_name
+from sqlproxy.session.state.settings import CAUSAL_TOKEN, Settings, shown_name
 from sqlproxy.wire.seam import Channel
 
 _OF_TRANSACTION: Final = {
@@ -19,7 +19,9 @@ _OF_TRANSACTION: Final = {
 
 
 class Variables:
-    """Of one session. `modes`: of a transaction that begins now."""
+    """Of one session. `modes`: of a transaction that begins now; `token`: what the store's client
+    has seen.
+    """
 
     def __init__(
         self,
@@ -28,20 +30,24 @@ class Variables:
         permits: Permits,
         channel: Channel,
         modes: Callable[[], Modes],
+        token: Callable[[], int],
     ) -> None:
         self._settings, self._block, self._permits = settings, block, permits
-        self._channel, self._modes = channel, modes
+        self._channel, self._modes, self._token = channel, modes, token
 
     def shown(self) -> dict[str, str]:
         """All as SHOW has them."""
         found = {name: value for name, value, _ in self._settings.all()}
-        return found | {name: self.get(name) for name in _OF_TRANSACTION}
+        return found | {name: self.get(name) for name in (*_OF_TRANSACTION, CAUSAL_TOKEN)}
 
     def get(self, name: str) -> str:
         """One as SHOW has it: modes are those of the transaction, or of the next one. Raises
         SqlError.
         """
-        of = _OF_TRANSACTION.get(name.lower())
+        key = name.lower()
+        if key == CAUSAL_TOKEN and (token := self._token()):
+            return str(token)  # not what was set: all that was seen since
+        of = _OF_TRANSACTION.get(key)
         if of is None:
             return self._settings.get(name)
         value = getattr(self._block.modes if self._block.settled else self._modes(), of)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kv.base.limits import FRAME_BYTES_MAX
 from kvorum.api.watching import Change, Event, WatchSpec
+from kvorum.http.client.transport import HttpTransport
 from kvorum.http.client.watch_client import HttpWatcher
 from kvorum.http.wire import sse
 
@@ -90,7 +91,11 @@ async def scripted(*scripts: bytes) -> AsyncIterator[Scripted]:
 
 
 def watcher(node: Scripted, above: int | None = 1) -> HttpWatcher:
-    return HttpWatcher("127.0.0.1", node.port, "n", "t", WatchSpec(above, b"p"), 1_000)
+    return HttpWatcher(transport(node), "n", "t", WatchSpec(above, b"p"), 1_000)
+
+
+def transport(node: Scripted) -> HttpTransport:
+    return HttpTransport("127.0.0.1", node.port, asyncio.get_running_loop())
 
 
 def test_f14_a_break_inside_an_event_repeats_no_row() -> None:
@@ -195,7 +200,7 @@ def test_f14_nobody_there_is_told_in_time() -> None:
     async def main() -> None:
         async with scripted() as node:
             pass
-        watch = HttpWatcher("127.0.0.1", node.port, "n", "t", WatchSpec(1), 50)
+        watch = HttpWatcher(transport(node), "n", "t", WatchSpec(1), 50)
         with pytest.raises(KvorumError) as told:
             await watch.next()
         assert told.value.code == "UNREACHABLE"
