@@ -1,5 +1,5 @@
-"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql [points|bulk|index|sets]`
-prints JSON lines.
+"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql
+[points|bulk|index|sets|paths]` prints JSON lines.
 
     points   pgbench as the client of both: SELECT, INSERT and UPDATE of one row by primary key,
              each a transaction, prepared; and the same SELECT not prepared, whose plan is
@@ -7,6 +7,7 @@ prints JSON lines.
     bulk     COPY, INSERT of 1,000 rows, scans, aggregates, joins (bench/sql_bulk.py)
     index    latency of point reads beside CREATE INDEX (bench/sql_index.py)
     sets     IN, NOT IN, = ANY, <> ALL of thousands of values (bench/sql_sets.py)
+    paths    few rows of a large table, by keys and indexes (bench/sql_paths.py)
 
 One server runs at a time; both keep what they acknowledge (fsync). Client and server share the
 machine's cores; `server_us` is the CPU time of the server's processes per statement, or row.
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import sql_bulk, sql_index, sql_sets
+from bench import sql_bulk, sql_index, sql_paths, sql_sets
 from bench.machine import tree_cpu_s
 from bench.node import Node
 from bench.stats import Record, per_op_us
@@ -157,6 +158,7 @@ def main() -> None:
         "bulk": sql_bulk.measured,
         "index": sql_index.measured,
         "sets": sql_sets.measured,
+        "paths": sql_paths.measured,
     }
     parser = argparse.ArgumentParser(prog="python -m bench.sql", description=__doc__)
     parser.add_argument("kind", nargs="?", choices=sorted(kinds), default="points")

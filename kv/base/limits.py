@@ -545,6 +545,7 @@ SQL_PLANS_CHARS_MAX: Final = 512 * KiB  # … and all that are bound have so man
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
 SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
 SQL_POINTS_MAX: Final = 10_000  # keys that lists in a WHERE name together; else ranges are read
+SQL_STRETCHES_MAX: Final = 1_000  # arms of an OR that are looked for by keys
 SQL_ANALYTIC_BYTES_MAX: Final = 512 * MiB  # that DuckDB holds for all queries; the rest spills
 SQL_ANALYTIC_THREADS: Final = 2  # of each of DuckDB's databases …
 SQL_ANALYTIC_DATABASES_MAX: Final = 4  # … which are so many, for users that have queries at once

@@ -68,12 +68,12 @@ class Loader:
         if source.keyed:
             fields.append(("k", pa.binary()))
         self.schema = pa.schema(fields or [("n", pa.bool_())])
-        self._columns: list[Column] = []
+        self.columns: list[Column] = []
         if not self.table.plain:
             by_id = {column.id: column for column in self.table.columns}
-            self._columns = [by_id[source.item.columns[i].attribute] for i in self.used]
+            self.columns = [by_id[source.item.columns[i].attribute] for i in self.used]
         self._wanted: list[tuple[Column, pa.DataType]] = []
-        for i, column in zip(self.used, self._columns, strict=True) if self._columns else ():
+        for i, column in zip(self.used, self.columns, strict=True) if self.columns else ():
             # lists are made of values in user form: their elements may be held as text
             own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else None
             self._wanted.append((column, own or self.schema.field(f"c{i}").type))
@@ -167,7 +167,7 @@ class Loader:
         """Rows that a reader found."""
         place = {column.id: at for at, column in enumerate(self.table.columns)}
         arrays = []
-        for i, column in zip(self.used, self._columns, strict=True):
+        for i, column in zip(self.used, self.columns, strict=True):
             at = place[column.id]
             oid = self._source.item.columns[i].oid
             arrays.append(array_of([row.values[at] for row in rows], oid, self._source.held[i]))
@@ -190,7 +190,7 @@ class Loader:
         intervals are as they are held, and Arrow gives no Interval back.
         """
         found = []
-        for i, column, array in zip(self.used, self._columns, arrays, strict=True):
+        for i, column, array in zip(self.used, self.columns, arrays, strict=True):
             if column.resolved.element:
                 oid, held_as = self._source.item.columns[i].oid, self._source.held[i]
                 if array.type != arrow(held_as):
@@ -225,18 +225,13 @@ async def _loaded(
     touched: Touched,
     in_thread: InThread,
 ) -> pa.Table:
-    if access is not None and (access.index is not None or access.points):
-        reader = TableReader(loader.table, access)
-        async for found in reader.batches(reads, env, touched):
-            await in_thread(loader.rows, found)
-        return await in_thread(loader.done)
     prefix = table_prefix(loader.table.id)
     first, last = table_range(loader.table.id)
     ranges = [(first, last)]
     if access is not None:
-        spans = TableReader(loader.table, access).spans(env)
-        if spans.points:  # a list of keys
-            reader = TableReader(loader.table, access)
+        reader = TableReader(loader.table, access, [column.id for column in loader.columns])
+        spans = reader.spans(env)
+        if access.index is not None or access.beside or spans.points:
             async for found in reader.batches(reads, env, touched):
                 await in_thread(loader.rows, found)
             return await in_thread(loader.done)

@@ -105,11 +105,24 @@ class RowCodec:
             if at != len(key):
                 raise ValueError(f"{len(key) - at} bytes too many")
         except (ValueError, IndexError, struct.error) as error:
-            raise Corruption(
-                f"key {key[:64]!r} of table {self.table.path} is not a primary key: {error}",
-                details={"key": key, "table": self.table.path},
-            ) from error
+            raise self._no_key(key, error) from error
         return tuple(found)
+
+    def head(self, key: bytes, count: int) -> bytes:
+        """The bytes of the first so many columns of a user key. Raises Corruption."""
+        at = 0
+        try:
+            for tag, decode in self._decoders[:count]:
+                _, at = decode(key, keys.checked_tag(key, at, tag))
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._no_key(key, error) from error
+        return key[:at]
+
+    def _no_key(self, key: bytes, error: Exception) -> Corruption:
+        return Corruption(
+            f"key {key[:64]!r} of table {self.table.path} is not a primary key: {error}",
+            details={"key": key, "table": self.table.path},
+        )
 
     # -- rows
 

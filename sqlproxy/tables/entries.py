@@ -84,6 +84,9 @@ class IndexCodec:
             self._bare.append(None if part.descending else keys.encoder_of(kind))
             self._decoders.append(keys.component_out(kind, descending=way[0], nulls_first=way[1]))
         key = table.key_columns
+        self._places = [at[column.id] for column in (*self.columns, *key, *self.included)]
+        inside = [one.id for one in (*self.columns, *key) if one.resolved.base in keys.EXACT]
+        self.exact = frozenset((*inside, *index.include))  # columns that entries have as rows do
         self._key_ids = [column.id for column in key]
         self._key_encoders = [keys.encoder_of(column.resolved) for column in key]
 
@@ -230,6 +233,26 @@ class IndexCodec:
             tuple(_user(c, v) for c, v in zip(self.included, body[skipped:], strict=True)),
         )
 
+    def row(self, key: bytes, value: bytes) -> tuple[bytes, tuple[object, ...]]:
+        """The user key of the row that this entry is of, and what it has of the row, in the table's
+        order: of the columns that are `exact`; others are there or None. Raises Corruption.
+        """
+        entry = self.decode(key, value)
+        own = self._rows.decode_key(entry.row_key)
+        found: list[object] = [None] * len(self.table.columns)
+        for at, one in zip(self._places, (*entry.values, *own, *entry.included), strict=True):
+            found[at] = one
+        return entry.row_key, tuple(found)
+
+    def head(self, key: bytes, count: int) -> bytes:
+        """The bytes of the first so many columns, of the index and then of the row's key. Raises
+        Corruption.
+        """
+        _, at, _ = self._components(key, count)
+        if (left := count - len(self._decoders)) > 0:
+            at += len(self._rows.head(key[at:], left))
+        return key[:at]
+
     # -- helpers
 
     def _stored(self, column: Column, value: object) -> object:
@@ -241,12 +264,14 @@ class IndexCodec:
                 details={"column": column.name, "type": column.type} | refusal(error),
             ) from error
 
-    def _components(self, key: bytes) -> tuple[list[object], int, bool]:
-        """The indexed columns in stored form, where they end, and whether one is NULL."""
+    def _components(self, key: bytes, count: int | None = None) -> tuple[list[object], int, bool]:
+        """The indexed columns, or the first so many, in stored form, where they end, and whether
+        one is NULL.
+        """
         found: list[object] = []
         at = 0
         try:
-            for decode in self._decoders:
+            for decode in self._decoders[:count]:
                 value, at = decode(key, at)
                 found.append(value)
             if at > len(key):

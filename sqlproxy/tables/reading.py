@@ -1,7 +1,10 @@
 """Rows of one table by one way to them, in batches, as one snapshot has them.
 
     primary key    points: multi-get        ranges: pages of a scan
-    an index       the same of its entries, then the rows they name by multi-get
+    an index       the same of its entries, then the rows they name by multi-get, unless the
+                   entries have all that is wanted of the rows
+    several        one after the other; a row comes by the first of them that leads to it
+    distinct       of each value of the first columns one row: what has the same is passed over
 
 An index that was made later than the snapshot does not have all its entries there: then all rows
 are read, and those that the index would name go out in its order.
@@ -12,14 +15,14 @@ reported as damage, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kv.base.accounts import Use
 from kv.base.errors import Corruption
-from kv.base.keys import table_prefix, table_range
+from kv.base.keys import successor, table_prefix, table_range
 from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
@@ -162,15 +165,22 @@ def _older(reads: Reads, since: int) -> bool:
     return 0 < at < since
 
 
-def _within(key: bytes, span: Span) -> bool:
-    return span.start <= key and (not span.end or key < span.end)
-
-
 class TableReader:
     """Reads the rows of one table along one way. Made once per statement."""
 
-    def __init__(self, table: Table, access: Access) -> None:
-        self.table, self.access = table, access
+    def __init__(
+        self,
+        table: Table,
+        access: Access,
+        wanted: Collection[int] | None = None,
+        *,
+        distinct: int = 0,
+    ) -> None:
+        """`wanted`: the columns that are looked at, others may be NULL then; None: all. `distinct`:
+        one row is enough of those that have the first so many components alike.
+        """
+        self.table, self.access, self.distinct = table, access, distinct
+        self.ways = [self, *(TableReader(table, one) for one in access.beside)]
         self._finder = Finder(table, access)
         self._rows: RowCodec = codec(table)
         self._prefix = table_prefix(table.id)
@@ -179,10 +189,19 @@ class TableReader:
         # by the object: to hash an expression costs more than to compute it
         self._fns: dict[int, Fn] = {id(expr): compile(expr).fn for expr in access.exprs}
         # of a way that names one row
-        self._parts = self._finder.parts([self._fns[id(one.expr)] for one in access.given])
+        self._parts: list[tuple[Fn, Callable[[object], bytes]]] = []
+        if access.one_row:
+            given = access.stretches[0].given
+            self._parts = self._finder.parts([self._fns[id(one.expr)] for one in given])
         if access.index is not None:
             self._index = index_codec(table, access.index)
             self._where = table_prefix(access.index.id)
+        self.covered = (
+            self._index is not None
+            and not access.beside
+            and wanted is not None
+            and self._index.exact.issuperset(wanted)
+        )
 
     def _value(self, env: Env) -> Value:
         fns = self._fns
@@ -226,13 +245,37 @@ class TableReader:
         """All rows of the way, in its order; batches are not empty. `page`: how many rows are asked
         for at once, less when only a few are wanted.
         """
-        spans = self.spans(env)
+        if len(self.ways) == 1:
+            async for batch in self._along(self.spans(env), reads, touched, page):
+                yield batch
+            return
+        before: list[tuple[TableReader, Spans]] = []
+        for way in self.ways:
+            spans = way.spans(env)
+            async for batch in way._along(spans, reads, touched, page):
+                rows = [r for r in batch if not any(w._leads(s, r) for w, s in before)]
+                if rows:
+                    yield rows
+            before.append((way, spans))
+
+    def _leads(self, spans: Spans, row: Stored) -> bool:
+        """Whether it comes to a row there."""
+        if self._index is None:
+            return spans.has(row.key[4:])
+        return self._index.had(row.values) and spans.has(self._index.entry(row.values)[0])
+
+    async def _along(
+        self, spans: Spans, reads: Reads, touched: Touched, page: int
+    ) -> AsyncIterator[list[Stored]]:
+        """All rows of its own way."""
         if self.access.index is not None and _older(reads, self.access.index.since):
             async for batch in self._without_index(reads, spans, touched):
                 yield batch
             return
         if spans.points:
             found = self._points(reads, spans.points, touched)
+        elif self.distinct:
+            found = self._skipping(reads, spans.ranges, touched, page)
         else:
             found = self._ranges(reads, spans.ranges, touched, page)
         if self._index is None:
@@ -242,15 +285,28 @@ class TableReader:
                 yield list(map(Stored, keys, decoded, versions))
             return
         async for entries in found:
+            if self.covered:
+                yield [self._of_entry(*entry) for entry in entries]
+                continue
             for at in range(0, len(entries), SQL_LOOKUP_ROWS):
                 yield await self._looked_up(reads, entries[at : at + SQL_LOOKUP_ROWS], touched)
+
+    def _of_entry(self, key: bytes, raw: bytes, version: int) -> Stored:
+        """What an entry of the index has of its row."""
+        assert self._index is not None
+        own, values = self._index.row(key[4:], raw)
+        return Stored(self._prefix + own, values, version)
+
+    def _head(self, key: bytes) -> bytes:
+        """The part of a storage key that is alike in rows of which one is enough."""
+        codec = self._rows if self._index is None else self._index
+        return key[:4] + codec.head(key[4:], self.distinct)
 
     async def _without_index(
         self, reads: Reads, spans: Spans, touched: Touched
     ) -> AsyncIterator[list[Stored]]:
         """What the index would give if it had been there."""
         assert self._index is not None
-        wanted = set(spans.points)
         found: list[tuple[bytes, Stored]] = []
         start, end = table_range(self.table.id)
         at: bytes | None = start
@@ -262,10 +318,12 @@ class TableReader:
                 if not self._index.had(row.values):
                     continue
                 entry = self._index.entry(row.values)[0]
-                if entry in wanted or any(_within(entry, span) for span in spans.ranges):
+                if spans.has(entry):
                     found.append((entry, row))
             at = page.resume
         found.sort(key=lambda one: one[0], reverse=self.access.reverse)
+        if self.distinct:
+            found = list({self._head(self._where + e): (e, row) for e, row in found}.values())
         for first in range(0, len(found), SQL_LOOKUP_ROWS):
             yield [row for _, row in found[first : first + SQL_LOOKUP_ROWS]]
 
@@ -274,7 +332,8 @@ class TableReader:
     ) -> AsyncIterator[list[tuple[Any, ...]]]:
         """The values of `batches`, for who needs nothing else of the rows."""
         spans = self.spans(env)
-        if self._index is not None or spans.points or self.access.reverse:
+        special = self.distinct or len(self.ways) > 1
+        if self._index is not None or spans.points or self.access.reverse or special:
             async for batch in self.batches(reads, env, touched, page=page):
                 yield [stored.values for stored in batch]
             return
@@ -330,6 +389,35 @@ class TableReader:
                     break
                 start, end = (start, got.resume) if reverse else (got.resume, end)
                 limit = min(limit * 4, SQL_SCAN_ROWS)
+
+    async def _skipping(
+        self, reads: Reads, ranges: Sequence[Span], touched: Touched, page: int
+    ) -> AsyncIterator[list[tuple[bytes, bytes, int]]]:
+        """The first of those with the same head, each. After a page the next one begins behind the
+        head that it ended in, and is as large as there were heads in this one.
+        """
+        reverse = self.access.reverse
+        last = table_range(self.access.index.id if self.access.index else self.table.id)[1]
+        limit = max(2, min(page, SQL_SCAN_ROWS))
+        for span in ranges[::-1] if reverse else ranges:
+            start, end = self._where + span.start, self._where + span.end if span.end else last
+            more = True
+            while more and start < end:
+                got = await reads.scan(
+                    start, end, limit=limit, reverse=reverse, tally=touched.tally
+                )
+                await touched.page(len(got.items))
+                firsts: dict[bytes, tuple[bytes, bytes, int]] = {}
+                for item in got.items:
+                    firsts.setdefault(self._head(item[0]), item)
+                if firsts:
+                    yield list(firsts.values())
+                    head = next(reversed(firsts))
+                    start, end = (start, head) if reverse else (successor(head), end)
+                    limit = max(2, min(2 * limit, SQL_SCAN_ROWS) if len(firsts) > 1 else 2)
+                elif got.resume is not None:
+                    start, end = (start, got.resume) if reverse else (got.resume, end)
+                more = got.resume is not None
 
     async def _looked_up(
         self, reads: Reads, entries: Sequence[tuple[bytes, bytes, int]], touched: Touched

@@ -23,7 +23,7 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Const
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
-from sqlproxy.tables.access import Access, Given
+from sqlproxy.tables.access import Access, Given, Stretch
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.entries import index_codec
@@ -337,5 +337,5 @@ def _access(child: Table, key: ForeignKey, values: Sequence[object]) -> Access:
         head = components[: len(by_column)]
         if set(head) == set(by_column):
             given = tuple(Given(Const(oid=0, value=by_column[number])) for number in head)
-            return Access(index, components, given, unique=unique)
+            return Access(index, components, (Stretch(given),), unique)
     return Access(None, own)

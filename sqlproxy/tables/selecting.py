@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from typing import TypeVar
@@ -20,10 +21,10 @@ from kv.base.limits import (
     SQL_SORTED_ROWS_MAX,
 )
 from sqlproxy.front.bound.env import Env
-from sqlproxy.front.bound.exprs import Column, Order
+from sqlproxy.front.bound.exprs import Column, Expr, Order, walk
 from sqlproxy.front.bound.statements import Select, TableItem, shown
 from sqlproxy.front.closures.compiling import Fn, compile
-from sqlproxy.tables.access import Access, Ordering, choose
+from sqlproxy.tables.access import Access, Ordering, choose, fixed_columns
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.select_values import ListingPlan, bounds, listing_plan
@@ -39,6 +40,8 @@ T = TypeVar("T", bound=Sequence[object])
 def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | None:
     """A plan for it, or None: it needs joins, aggregates or a large sort."""
     item = select.table
+    if item is None and select.distinct:
+        return _distinct_plan(select)
     if item is None:
         return ConstantPlan(select) if _constant(select) else listing_plan(select)
     if item.table.plain:
@@ -50,6 +53,45 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | Non
     if select.order and not sorted_already and not sortable(select.order):
         return None
     return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
+
+
+def _distinct_plan(select: Select) -> SelectPlan | None:
+    """SELECT DISTINCT of the first columns of a key, of which a LIMIT wants some: each by skipping
+    what is like the one before. None: it is something else.
+    """
+    item = replace(select, distinct=False).table
+    if item is None or item.table.plain or select.limit is None or select.locking:
+        return None
+    listed = columns_of(item, [target.expr for target in select.targets])
+    asked = columns_of(item, select.conjuncts)
+    order, complete = _ordering(select.order, item)
+    if listed is None or asked is None or not complete:
+        return None
+    if not all(isinstance(target.expr, Column) for target in select.targets):
+        return None
+    known = {one.column for one in order}
+    hint = [*order, *(Ordering(column) for column in listed if column not in known)]
+    access, is_sorted = choose(item.table, select.conjuncts, hint)
+    fixed = fixed_columns(access)
+    if not is_sorted or access.points or not set(asked) <= {*listed, *fixed}:
+        return None
+    left, count = set(listed) - fixed, 0
+    while left or access.components[count - 1] in fixed:
+        left.discard(access.components[count])
+        count += 1
+    return SelectPlan(select, item, access, sort=False, distinct=count)
+
+
+def columns_of(item: TableItem, exprs: Iterable[Expr]) -> dict[int, None] | None:
+    """The columns of a table that these have, in their order; None: they have others, too."""
+    found: dict[int, None] = {}
+    for expr in exprs:
+        for one in walk(expr):
+            if isinstance(one, Column):
+                if one.level or one.table != item.table.id:
+                    return None
+                found[one.attribute] = None
+    return found
 
 
 def _passed(where: Fn, rows: Sequence[Row], env: Env, before: int) -> Iterator[list[Row]]:
@@ -160,9 +202,14 @@ def _taking(places: tuple[int, ...] | None) -> Callable[[Row], Row] | None:
 class SelectPlan:
     """One table's rows. `reader.access` tells how they are reached."""
 
-    def __init__(self, select: Select, item: TableItem, access: Access, *, sort: bool) -> None:
+    def __init__(
+        self, select: Select, item: TableItem, access: Access, *, sort: bool, distinct: int = 0
+    ) -> None:
+        """`distinct`: as that of `TableReader`."""
         self.select, self.table = select, item.table
-        self.reader = TableReader(item.table, access)
+        asked = (*(t.expr for t in select.targets), *(o.expr for o in select.order))
+        wanted = None if select.locking else columns_of(item, (*asked, *select.conjuncts))
+        self.reader = TableReader(item.table, access, wanted, distinct=distinct)
         self.sort = sort
         self._where = None if select.where is None else compile(select.where).fn
         self._targets: list[Fn] = [compile(target.expr).fn for target in select.targets]
@@ -198,10 +245,7 @@ class SelectPlan:
     @property
     def point(self) -> bool:
         """Whether it reads one row of the primary key at most."""
-        access = self.reader.access
-        return (
-            access.points and access.index is None and not any(given.any for given in access.given)
-        )
+        return self.reader.access.one_row
 
     async def batches(self, reads: Reads, env: Env, touched: Touched) -> Batches:
         """The rows, in batches that are not empty."""

@@ -165,8 +165,7 @@ def _by_key(plan: UpdatePlan | DeletePlan) -> bool:
     """Whether it means one row of the primary key at most."""
     if plan.meant is None or not _alone(plan.table):
         return False
-    access = plan.meant.reader.access
-    return access.points and access.index is None and not any(given.any for given in access.given)
+    return plan.meant.reader.access.one_row
 
 
 def _touches_index(plan: UpdatePlan, writer: TableWriter) -> bool:

@@ -387,3 +387,10 @@ def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
     if isinstance(expr, Logic) and expr.op == "and":
         return tuple(part for arg in expr.args for part in conjuncts(arg))
     return (expr,)
+
+
+def disjuncts(expr: Expr) -> tuple[Expr, ...]:
+    """Of which one must be true: the parts of OR, flat."""
+    if isinstance(expr, Logic) and expr.op == "or":
+        return tuple(part for arg in expr.args for part in disjuncts(arg))
+    return (expr,)

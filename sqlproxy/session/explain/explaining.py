@@ -2,7 +2,9 @@
 
 Index Scan using t_a_idx on t           (the words are PostgreSQL's)
   Key Range: [2000…, 2000…)             one line per range of keys; a Seq Scan has all of them
-  Filter: the whole WHERE
+  Filter: the whole WHERE                its words are: Index Only Scan, where no row is looked up;
+                                         Append, of several ways a row comes by the first; Unique,
+                                         what is like the row before is skipped
 Rows: 12                                with ANALYZE: what came out,
 Read: 3 gets, 12 rows in 1 pages, 15 versions     what was read of all tables and indexes,
 Partitions: 7, 9 of t_a_idx             where the ranges and keys lie, by their ids; the rows that
@@ -33,6 +35,7 @@ from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.access import Access
+from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
@@ -122,20 +125,27 @@ def describe(bound: Any, plan: Plan, env: Env) -> list[str]:
             return [f"Values Scan: {plan.count} rows"]
         case SelectPlan():
             lines = _scan(plan.reader, env, filtered=plan.select.where is not None)
+            if plan.reader.distinct:
+                lines = _under("Unique", lines)
             if plan.sort:
-                lines = ["Sort (in memory)", *(f"  {line}" for line in lines)]
-            if plan.select.limit is not None:
-                lines = ["Limit", *(f"  {line}" for line in lines)]
-            return lines
+                lines = _under("Sort (in memory)", lines)
+            return lines if plan.select.limit is None else _under("Limit", lines)
+        case EndsPlan():
+            ends = [line for one in plan.ends for line in describe(None, one, env)]
+            return _under("Result", ends)
         case InsertPlan():
             return [_insert(plan.table)]
         case UpdatePlan() | DeletePlan():
             verb = "Update" if isinstance(plan, UpdatePlan) else "Delete"
             assert plan.meant is not None
             inner = _scan(plan.meant.reader, env, filtered=bound.where is not None)
-            return [f"{verb} on {plan.table.name}", *(f"  {line}" for line in inner)]
+            return _under(f"{verb} on {plan.table.name}", inner)
         case _:
             return []
+
+
+def _under(head: str, lines: Sequence[str]) -> list[str]:
+    return [head, *(f"  {line}" for line in lines)]
 
 
 def _joined(session: State, bound: object, env: Env) -> list[str]:
@@ -179,26 +189,38 @@ def _read(touched: Touched) -> str:
 
 
 def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
+    ways = [_way(one, env) for one in reader.ways]
+    lines = ways[0]
+    if len(ways) > 1:
+        lines = _under("Append", [line for way in ways for line in way])
+    if filtered:
+        lines.append("  Filter: the whole WHERE")
+    return lines
+
+
+def _way(reader: TableReader, env: Env) -> list[str]:
+    """A scan and where it looks."""
     access, table = reader.access, reader.table
+    whole = all(one.whole for one in access.stretches)
+    kind = "Seq Scan" if whole and access.index is None else "Index Scan"
+    if reader.covered:
+        kind = "Index Only Scan"
     backward = " Backward" if access.reverse else ""
-    if access.whole and access.index is None:
-        lines = [f"Seq Scan{backward} on {table.name}"]
-    elif access.index is None:
-        lines = [f"Index Scan{backward} using {table.primary_key_name or 'key'} on {table.name}"]
-    else:
-        lines = [f"Index Scan{backward} using {access.index.name} on {table.name}"]
+    name = table.primary_key_name or "key" if access.index is None else access.index.name
+    using = "" if kind == "Seq Scan" else f" using {name}"
+    lines = [f"{kind}{backward}{using} on {table.name}"]
+    if whole:
+        return lines
     spans = reader.spans(env)
     if spans.points:
         lines.append(f"  Keys: {len(spans.points)}")
-    elif not access.whole:
-        for span in spans.ranges[:_RANGES_SHOWN]:
-            lines.append(f"  Key Range: [{span.start.hex()}, {span.end.hex() or '…'})")
-        if len(spans.ranges) > _RANGES_SHOWN:
-            lines.append(f"  … {len(spans.ranges) - _RANGES_SHOWN} more ranges")
-        if not spans.ranges:
-            lines.append("  Keys: 0")
-    if filtered:
-        lines.append("  Filter: the whole WHERE")
+        return lines
+    for span in spans.ranges[:_RANGES_SHOWN]:
+        lines.append(f"  Key Range: [{span.start.hex()}, {span.end.hex() or '…'})")
+    if len(spans.ranges) > _RANGES_SHOWN:
+        lines.append(f"  … {len(spans.ranges) - _RANGES_SHOWN} more ranges")
+    if not spans.ranges:
+        lines.append("  Keys: 0")
     return lines
 
 
@@ -230,16 +252,19 @@ def _scans(
     """What a statement reads: tables with their ways; None: a plain table, whole."""
     match plan:
         case SelectPlan():
-            return [(plan.reader.table, plan.reader)]
+            return [(plan.reader.table, way) for way in plan.reader.ways]
+        case EndsPlan():
+            return [scan for one in plan.ends for scan in _scans(session, bound, one, env)]
         case UpdatePlan() | DeletePlan():
             assert plan.meant is not None
-            return [(plan.table, plan.meant.reader)]
+            return [(plan.table, way) for way in plan.meant.reader.ways]
         case _ if isinstance(bound, s.Insert) and bound.select is not None:
             return _scans(session, bound.select, plan_of(bound.select), env)
         case None if session.services.analytic is not None:
             return [
-                (table, None if access is None else TableReader(table, access))
+                (table, reader)
                 for table, access in session.services.analytic.describe(bound, env)
+                for reader in ([None] if access is None else TableReader(table, access).ways)
             ]
         case _:
             return []

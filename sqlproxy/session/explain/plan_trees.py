@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 _NODE: Final = re.compile(
-    r"(?P<type>(?:Seq|Index) Scan|Insert|Update|Delete)(?P<back> Backward)?"
+    r"(?P<type>(?:Seq|Index|Index Only) Scan|Insert|Update|Delete)(?P<back> Backward)?"
     r"(?: using (?P<index>.+?))?(?: on (?P<table>.+))?"
 )
 _CHANGES: Final = ("Insert", "Update", "Delete")
@@ -67,7 +67,7 @@ def _node(text: str) -> dict[str, object]:
     node: dict[str, object] = {"Node Type": "ModifyTable" if kind in _CHANGES else kind}
     if kind in _CHANGES:
         node["Operation"] = kind
-    if kind == "Index Scan":
+    if kind.startswith("Index"):
         node["Scan Direction"] = "Backward" if found["back"] else "Forward"
         node["Index Name"] = found["index"]
     if found["table"]:

@@ -34,6 +34,7 @@ from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
@@ -146,27 +147,42 @@ async def query(
             await asyncio.sleep(env.slept)
         return at_once(rows)
     at = await moment_of(session, select, values, sight)
-    if isinstance(plan, SelectPlan):
-        block = session.block
-        alone = block.lone and not (block.explicit or block.transaction)
-        if plan.point and alone and not at and not select.locking:
-            # One read is a snapshot by itself, if no other statement belongs to its transaction.
-            found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
-            return at_once(found)
-        batches = plan.batches(await reads_of(session, at, sight), env, touched)
-        if not plan.sort:
-            return batches
-        try:
-            first = await anext(batches, None)  # CPython's anext fails at a tuple as the default
-        except TooManyRows:
-            pass
-        else:
-            return _resumed(first or (), batches)
+    if isinstance(plan, SelectPlan | EndsPlan):
+        found = await _of_one_table(session, plan, at, env, touched, sight)
+        if found is not None:
+            return found
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     reads = await reads_of(session, at, sight)
     return analytic.rows(select, reads, env, touched, prepared.text)
+
+
+async def _of_one_table(
+    session: State,
+    plan: SelectPlan | EndsPlan,
+    at: int,
+    env: Env,
+    touched: Touched,
+    sight: Sight | None,
+) -> Batches | None:
+    """The rows of a plan without DuckDB; None: they are too many to be sorted so."""
+    if isinstance(plan, EndsPlan):
+        return plan.batches(await reads_of(session, at, sight), env, touched)
+    block = session.block
+    alone = block.lone and not (block.explicit or block.transaction)
+    if plan.point and alone and not at and not plan.select.locking:
+        # One read is a snapshot by itself, if no other statement belongs to its transaction.
+        found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
+        return at_once(found)
+    batches = plan.batches(await reads_of(session, at, sight), env, touched)
+    if not plan.sort:
+        return batches
+    try:
+        first = await anext(batches, None)  # CPython's anext fails at a tuple as the default
+    except TooManyRows:
+        return None
+    return _resumed(first or (), batches)
 
 
 def _asking(

@@ -14,12 +14,15 @@ from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
 from sqlproxy.pg.answers import Field
 from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
+from sqlproxy.tables.ends import EndsPlan, ends_plan
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, select_plan
 from sqlproxy.tables.short_statements import Short
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
 
-Plan = SelectPlan | ConstantPlan | ListingPlan | InsertPlan | UpdatePlan | DeletePlan | None
+Plan = (
+    SelectPlan | EndsPlan | ConstantPlan | ListingPlan | InsertPlan | UpdatePlan | DeletePlan | None
+)
 PlanKey = tuple[str, tuple[int, ...], Declared, str]
 """Text, OIDs of the parameters, what is declared, the time zone."""
 
@@ -67,7 +70,7 @@ def plan_of(bound: object) -> Plan:
     """How a query or a change runs without DuckDB; None if it cannot."""
     match bound:
         case s.Select():
-            return select_plan(bound)
+            return ends_plan(bound) or select_plan(bound)
         case s.Insert() if not (bound.ctes or bound.subqueries):
             return InsertPlan(bound)
         case s.Update() | s.Delete() if _alone(bound):

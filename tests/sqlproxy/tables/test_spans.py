@@ -13,7 +13,7 @@ from kv.base.ids import TableId
 from sqlproxy.front.bound.exprs import Const, Expr
 from sqlproxy.rows import rows as row_codec
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
-from sqlproxy.tables.access import Access, Given, Limit, Ordering, choose, like_prefix
+from sqlproxy.tables.access import Access, Given, Limit, Ordering, Stretch, choose, like_prefix
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.spans import Finder, Spans
 
@@ -87,7 +87,7 @@ def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa:
     elif kind == "range":
         for end in data.draw(st.sets(st.sampled_from(["low", "high"]), min_size=1)):
             bound, inclusive = data.draw(st.one_of(st.none(), of[rest])), data.draw(st.booleans())
-            limit = Limit(const(bound), inclusive)
+            limit = Limit((const(bound),), inclusive)
 
             def fits(
                 row: Any, end: str = end, bound: Any = bound, inclusive: bool = inclusive
@@ -103,7 +103,10 @@ def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa:
             conditions.append(fits)
             low, high = (limit, high) if end == "low" else (low, limit)
     access = Access(
-        index, tuple(c.column for c in columns), tuple(given_), low, high, prefix, index.unique
+        index,
+        tuple(c.column for c in columns),
+        (Stretch(tuple(given_), low, high, prefix),),
+        index.unique,
     )
     spans = Finder(t, access).spans(value)
     assert list(spans.points) == sorted(set(spans.points))
@@ -123,7 +126,8 @@ def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa:
 def test_a_point_of_the_primary_key(here: int, wanted: Any) -> None:
     """`key = x` is one key, or none where nothing can be equal."""
     t = table()
-    spans = Finder(t, Access(None, (1,), (Given(const(wanted)),), unique=True)).spans(value)
+    access = Access(None, (1,), (Stretch((Given(const(wanted)),)),), unique=True)
+    spans = Finder(t, access).spans(value)
     key = row_codec.encode_key(t, (here,))
     assert covered(spans, key) == (wanted == here)
     assert len(spans.points) == (1 if isinstance(wanted, int) else 0)
@@ -134,7 +138,7 @@ def test_too_many_combinations_become_ranges() -> None:
     index = Index(TableId(101), "i", (IndexColumn(2), IndexColumn(3)), True)
     many = Given(const(list(range(5_000))), any=True)
     texts = Given(const([str(n) for n in range(5_000)]), any=True)
-    access = Access(index, (2, 3), (many, texts), unique=True)
+    access = Access(index, (2, 3), (Stretch((many, texts)),), unique=True)
     spans = Finder(table(index), access).spans(value)
     assert not spans.points
     assert len(spans.ranges) == 5_000
