@@ -88,9 +88,7 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
                 yield _timed(connection, system, f"count after {name}", counted, 1)
 
 
-def _timed(
-    connection: psycopg.Connection, system: str, name: str, text: str, times: int
-) -> Record:
+def _timed(connection: psycopg.Connection, system: str, name: str, text: str, times: int) -> Record:
     best, rows = float("inf"), 0
     digest = 0
     for _ in range(times):

@@ -21,8 +21,7 @@ from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Updat
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
-from sqlproxy.tables.access import Access
-from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.reading import Reads, TableReader, Touched
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -110,9 +109,9 @@ class DuckAnalytic:
             for loader in loaders:
                 loader.close()
 
-    def describe(self, bound: object, env: Env) -> list[tuple[Table, Access | None]]:
-        """The tables that a query scans, in the order of its text, each with its way; None: a plain
-        table, whole. Raises SqlError.
+    def describe(self, bound: object, env: Env) -> list[tuple[Table, TableReader | None]]:
+        """The tables that a query scans, in the order of its text, each with what reads it; None: a
+        plain table, whole. Raises SqlError.
         """
         selects = Selects(env)
         if isinstance(bound, Select):
@@ -122,7 +121,7 @@ class DuckAnalytic:
         elif isinstance(bound, Merge):
             selects.meant(bound.items, None, (), bound.ctes, bound.on)
         loaders = [Loader(source, self._engine) for source in selects.sources]
-        return [(loader.table, loader.access) for loader in loaders]
+        return [(loader.table, loader.reader()) for loader in loaders]
 
     async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""

@@ -30,7 +30,7 @@ from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.front.bound.env import Env
 from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
-from sqlproxy.tables.access import Access, choose
+from sqlproxy.tables.access import choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.values import memory
 from sqlproxy.values.errors import SqlError, disk_full
@@ -78,12 +78,12 @@ class Loader:
             own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else None
             self._wanted.append((column, own or self.schema.field(f"c{i}").type))
 
-    @property
-    def access(self) -> Access | None:
-        """The way to the rows; None: a plain table is read whole."""
+    def reader(self) -> TableReader | None:
+        """What reads the rows; None: a plain table is read whole."""
         if self.table.plain:
             return None
-        return choose(self.table, self._source.conditions)[0]
+        access, _ = choose(self.table, self._source.conditions)
+        return TableReader(self.table, access, [column.id for column in self.columns])
 
     def add(self, batch: pa.RecordBatch) -> None:
         """In a thread: it may write."""
@@ -212,14 +212,14 @@ async def load(
     loader: Loader, reads: Reads, env: Env, touched: Touched, in_thread: InThread
 ) -> pa.Table:
     """All rows that a source needs. `in_thread` runs a function away from the loop."""
-    access = loader.access
-    with touched.scan_of(loader.table, access) as here:
-        return await _loaded(loader, access, reads, env, here, in_thread)
+    reader = loader.reader()
+    with touched.scan_of(loader.table, reader) as here:
+        return await _loaded(loader, reader, reads, env, here, in_thread)
 
 
 async def _loaded(
     loader: Loader,
-    access: Access | None,
+    reader: TableReader | None,
     reads: Reads,
     env: Env,
     touched: Touched,
@@ -228,9 +228,8 @@ async def _loaded(
     prefix = table_prefix(loader.table.id)
     first, last = table_range(loader.table.id)
     ranges = [(first, last)]
-    if access is not None:
-        reader = TableReader(loader.table, access, [column.id for column in loader.columns])
-        spans = reader.spans(env)
+    if reader is not None:
+        access, spans = reader.access, reader.spans(env)
         if access.index is not None or access.beside or spans.points:
             async for found in reader.batches(reads, env, touched):
                 await in_thread(loader.rows, found)

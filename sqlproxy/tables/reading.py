@@ -124,17 +124,17 @@ class Touched:
             self.use.spend(rows)
 
     @contextmanager
-    def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
+    def scan_of(self, table: Table, reader: TableReader | None) -> Iterator[Touched]:
         """Where one scan of several in a statement counts."""
         yield self
 
 
 @dataclass(slots=True)
 class Scanned:
-    """One scan; `access` None: a plain table, whole."""
+    """One scan; `reader` None: a plain table, whole."""
 
     table: Table
-    access: Access | None
+    reader: TableReader | None
     touched: Touched
     seconds: float
 
@@ -148,10 +148,10 @@ class Counted(Touched):
         self.scans: list[Scanned] = []
 
     @contextmanager
-    def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
+    def scan_of(self, table: Table, reader: TableReader | None) -> Iterator[Touched]:
         part, began = Touched(tally=Tally(), turn=self.turn, use=self.use), self._clock()
         yield part
-        self.scans.append(Scanned(table, access, part, self._clock() - began))
+        self.scans.append(Scanned(table, reader, part, self._clock() - began))
         self.gets += part.gets
         self.scanned += part.scanned
         self.pages += part.pages

@@ -34,7 +34,6 @@ from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.state import State
-from sqlproxy.tables.access import Access
 from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
 from sqlproxy.tables.select_values import ListingPlan
@@ -154,16 +153,16 @@ def _joined(session: State, bound: object, env: Env) -> list[str]:
     if analytic is None:
         raise unsupported("this statement: it needs joins, aggregates or a large sort")
     lines = [f"{_DUCKDB}{type(bound).__name__})"]
-    for table, access in analytic.describe(bound, env):
-        lines += _source(table, access, env)
+    for table, reader in analytic.describe(bound, env):
+        lines += _source(table, reader, env)
     return lines
 
 
-def _source(table: Table, access: Access | None, env: Env) -> list[str]:
+def _source(table: Table, reader: TableReader | None, env: Env) -> list[str]:
     """One scan for DuckDB."""
-    if access is None:
+    if reader is None:
         return [f"  Seq Scan on {table.name}"]
-    return [f"  {line}" for line in _scan(TableReader(table, access), env, filtered=False)]
+    return [f"  {line}" for line in _scan(reader, env, filtered=False)]
 
 
 def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[str]:
@@ -177,7 +176,7 @@ def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[st
     found = lines[: at + 1]
     for scan in scans:
         result = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
-        found += [margin + line for line in (*_source(scan.table, scan.access, env), result)]
+        found += [margin + line for line in (*_source(scan.table, scan.reader, env), result)]
     return found
 
 
@@ -262,9 +261,9 @@ def _scans(
             return _scans(session, bound.select, plan_of(bound.select), env)
         case None if session.services.analytic is not None:
             return [
-                (table, reader)
-                for table, access in session.services.analytic.describe(bound, env)
-                for reader in ([None] if access is None else TableReader(table, access).ways)
+                (table, way)
+                for table, reader in session.services.analytic.describe(bound, env)
+                for way in ([None] if reader is None else reader.ways)
             ]
         case _:
             return []

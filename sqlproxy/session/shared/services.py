@@ -24,8 +24,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.advisory_locks import AdvisoryLocks
 from sqlproxy.session.shared.prepared import Plans
 from sqlproxy.session.shared.roster import Roster
-from sqlproxy.tables.access import Access
-from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.reading import Reads, TableReader, Touched
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Share
@@ -88,7 +87,7 @@ class Analytic(Protocol):
         """The rows of a SELECT, whose statement is `text`. Raises SqlError."""
         ...
 
-    def describe(self, bound: object, env: Env) -> Sequence[tuple[Table, Access | None]]:
+    def describe(self, bound: object, env: Env) -> Sequence[tuple[Table, TableReader | None]]:
         """The tables that it would scan, and how; None: a plain table, whole. Raises SqlError."""
         ...
 

@@ -1,0 +1,340 @@
+"""Which way a statement goes to its rows, and that no way changes an answer.
+
+A condition inside `(…) IS TRUE`, and a column inside `coalesce(c, c)`, narrows and sorts nothing:
+so every statement has a twin that reads everything, and both must answer alike.
+"""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+_KINDS: Final = {
+    "int4": ["-1", "0", "1", "2", "3", "2147483647"],
+    "text": ["''", "'a'", "'B'", "'ab'", "'é'", "'a b'"],
+    "numeric": ["0", "1.5", "1.50", "-2", "'NaN'", "100"],
+    "timestamptz": ["'2026-01-01 00:00Z'", "'2026-01-01 02:00+02'", "'2025-06-01 12:00Z'"],
+    "uuid": [f"'00000000-0000-0000-0000-00000000000{n}'" for n in (1, 2, 9)],
+}
+_COLUMNS: Final = {"a": "int4", "b": "int4", "c": "text", "d": "numeric", "e": "timestamptz"}
+
+
+class _Tables:
+    """Random declarations, rows, conditions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.columns = dict(_COLUMNS)
+        if seed % 2:
+            self.columns["e"] = "uuid"
+        names = list(self.columns)
+        self.key = self.random.sample(names, self.random.choice((1, 2, 2)))
+
+    def statements(self) -> list[str]:
+        chance = self.random
+        listed = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        found = [f"CREATE TABLE t (id int, {listed}, PRIMARY KEY ({', '.join(self.key)}, id))"]
+        for number in range(3):
+            columns = chance.sample(list(self.columns), chance.choice((1, 2, 3)))
+            parts = [
+                f"{one} {chance.choice(('', 'DESC'))} "
+                f"{chance.choice(('', 'NULLS FIRST', 'NULLS LAST'))}"
+                for one in columns
+            ]
+            where = f" WHERE {self.simple()}" if chance.random() < 0.2 else ""
+            found.append(f"CREATE INDEX t_{number} ON t ({', '.join(parts)}){where}")
+        found.append("CREATE UNIQUE INDEX t_unique ON t (id, a)")
+        return found
+
+    def value(self, name: str, *, null: float = 0.0) -> str:
+        if self.random.random() < null:
+            return "NULL"
+        kind = self.columns.get(name, "int4")
+        return f"{self.random.choice(_KINDS[kind])}::{kind}"
+
+    def row(self, number: int) -> str:
+        values = [self.value(name, null=0.0 if name in self.key else 0.2) for name in self.columns]
+        return f"({number}, {', '.join(values)})"
+
+    def simple(self) -> str:
+        name = self.random.choice([*self.columns, "id"])
+        operator = self.random.choice(("=", "=", "<", "<=", ">", ">="))
+        return f"{name} {operator} {self.value(name)}"
+
+    def condition(self) -> str:
+        chance, names = self.random, [*self.columns, "id"]
+        match chance.randrange(8):
+            case 0:
+                name = chance.choice(names)
+                values = [self.value(name, null=0.1) for _ in range(chance.choice((1, 2, 3)))]
+                return f"{name} IN ({', '.join(values)})"
+            case 1 | 2:
+                some = chance.sample(names, chance.choice((2, 2, 3)))
+                if chance.random() < 0.5:
+                    some = [*self.key, "id"]
+                values = [self.value(name, null=0.1) for name in some]
+                operator = chance.choice(("<", "<=", ">", ">=", "="))
+                return f"({', '.join(some)}) {operator} ({', '.join(values)})"
+            case 3:
+                arms = [
+                    " AND ".join(self.simple() for _ in range(chance.choice((1, 1, 2))))
+                    for _ in range(chance.choice((2, 3)))
+                ]
+                return "(" + " OR ".join(f"({arm})" for arm in arms) + ")"
+            case 4:
+                return f"{chance.choice(names)} IS {chance.choice(('', 'NOT '))}NULL"
+            case 5:
+                return f"c LIKE {chance.choice(_KINDS['text'])[:-1]}%%'"
+            case _:
+                return self.simple()
+
+    def where(self) -> str:
+        return " AND ".join(self.condition() for _ in range(self.random.choice((1, 1, 2, 3))))
+
+    def order(self) -> tuple[str, str]:
+        """ORDER BY all of a row, and the same as no key gives it."""
+        chance = self.random
+        names = chance.sample(list(self.columns), chance.choice((0, 1, 2)))
+        names += [name for name in (*self.key, "id") if name not in names]
+        down = chance.random() < 0.4
+        parts = []
+        for name in names:
+            turned = down if chance.random() < 0.9 else not down
+            nulls = chance.choice(("", "", " NULLS FIRST", " NULLS LAST"))
+            parts.append((name, f"{' DESC' if turned else ''}{nulls}"))
+        return (
+            ", ".join(name + way for name, way in parts),
+            ", ".join(f"coalesce({name}, {name}){way}" for name, way in parts),
+        )
+
+
+def _pairs(tables: _Tables) -> list[tuple[str, str]]:
+    """A statement and its twin."""
+    chance, where = tables.random, tables.where()
+    order, hidden = tables.order()
+    bound = chance.choice(("", " LIMIT 3", " LIMIT 5 OFFSET 2"))
+    name = chance.choice(list(tables.columns))
+    least = chance.choice(("min", "max"))
+    if tables.columns[name] == "uuid":  # of which PostgreSQL has neither
+        name = "id"
+    of = f"coalesce({name}, {name})"
+    return [
+        (
+            f"SELECT * FROM t WHERE {where} ORDER BY {order}{bound}",
+            f"SELECT * FROM t WHERE ({where}) IS TRUE ORDER BY {hidden}{bound}",
+        ),
+        (
+            f"SELECT id FROM t WHERE {where} ORDER BY id",
+            f"SELECT id FROM t WHERE ({where}) IS TRUE ORDER BY coalesce(id, id)",
+        ),
+        (
+            f"SELECT count(*) FROM t WHERE {where}",
+            f"SELECT count(*) FROM t WHERE ({where}) IS TRUE",
+        ),
+        (
+            f"SELECT {least}({name}) FROM t WHERE {where}",
+            f"SELECT {least}({of}) FROM t WHERE ({where}) IS TRUE",
+        ),
+        (f"SELECT {least}({name}) FROM t", f"SELECT {least}({of}) FROM t"),
+        (
+            f"SELECT DISTINCT {name} FROM t ORDER BY {name} LIMIT 3",
+            f"SELECT {name} FROM t GROUP BY {name} ORDER BY {of} LIMIT 3",
+        ),
+    ]
+
+
+def _seen(row: tuple[object, ...]) -> list[object]:
+    """Numerics without a scale, of which each of several equal ones may be the answer."""
+    return [str(one.normalize()) if isinstance(one, Decimal) else one for one in row]
+
+
+def _same(db: psycopg.Connection, statement: str, twin: str) -> None:
+    found, wanted = (
+        db.execute(text.replace("%%", "%").encode()).fetchall() for text in (statement, twin)
+    )
+    if list(map(_seen, found)) != list(map(_seen, wanted)):
+        plan = [row[0] for row in db.execute(f"EXPLAIN {statement}".replace("%%", "%").encode())]
+        raise AssertionError((statement, plan, found, wanted))
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("seed", range(24))
+def test_a_way_changes_no_answer(sql: Any, seed: int) -> None:
+    """A way loses or repeats a row, or sorts it wrongly: also one that the transaction wrote."""
+    tables = _Tables(seed)
+    with sql.connect(autocommit=True) as db:
+        for text in tables.statements():
+            db.execute(text.encode())
+        rows = ", ".join(tables.row(number) for number in range(60))
+        db.execute(f"INSERT INTO t VALUES {rows}".encode())
+        for _ in range(5):
+            for statement, twin in _pairs(tables):
+                _same(db, statement, twin)
+        with db.transaction(force_rollback=True):
+            rows = ", ".join(tables.row(number) for number in range(100, 120))
+            db.execute(f"INSERT INTO t VALUES {rows}".encode())
+            db.execute(f"DELETE FROM t WHERE {tables.simple()} AND id < 30".encode())
+            db.execute(f"UPDATE t SET id = id + 1000 WHERE {tables.simple()}".encode())
+            for _ in range(3):
+                for statement, twin in _pairs(tables):
+                    _same(db, statement, twin)
+        where = tables.where().replace("%%", "%")
+        counted = f"SELECT count(*) FROM t WHERE ({where}) IS TRUE".encode()
+        wanted = db.execute(counted).fetchall()[0][0]
+        assert db.execute(f"DELETE FROM t WHERE {where}".encode()).rowcount == wanted
+        assert db.execute(counted).fetchall() == [(0,)]
+
+
+_DECLARED: Final = (
+    "CREATE TABLE p (g int, id int, v int, s text, t timestamptz, n numeric, PRIMARY KEY (g, id))",
+    "CREATE INDEX p_v ON p (v)",
+    "CREATE INDEX p_s ON p (s DESC, v)",
+    "CREATE UNIQUE INDEX p_u ON p (t, n)",
+    "CREATE INDEX p_few ON p (id) WHERE v > 100",
+)
+_SCAN: Final = "Seq Scan on p"
+_PLANS: Final = {
+    # the primary key: points, prefixes, ranges of several columns
+    "SELECT * FROM p": _SCAN,
+    "SELECT * FROM p WHERE g = 1 AND id = 2": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE g = 1": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE g > 1": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE id = 1": _SCAN,
+    "SELECT * FROM p WHERE g IN (1, 2) AND id > 3": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE (g, id) > (1, 2)": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE (1, 2) >= (g, id)": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE (id, g) > (1, 2)": _SCAN,
+    "SELECT * FROM p WHERE (g, id) IN ((1, 2), (3, 4))": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE g = 1 OR g = 2 AND id > 3": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE g = 1 OR id = 3": _SCAN,
+    # indexes, whose entries end with the key
+    "SELECT * FROM p WHERE v = 1": "Index Scan using p_v on p",
+    "SELECT * FROM p WHERE v = 1 AND g > 2": "Index Scan using p_v on p",
+    "SELECT * FROM p WHERE (v, g) > (1, 2)": "Index Scan using p_v on p",
+    "SELECT * FROM p WHERE v IS NULL": "Index Scan using p_v on p",
+    "SELECT * FROM p WHERE v IS NOT NULL": "Index Scan using p_v on p",
+    "SELECT * FROM p WHERE s = 'x' AND v > 1": "Index Scan using p_s on p",
+    "SELECT * FROM p WHERE (s, v) > ('x', 1)": "Index Scan using p_s on p",
+    "SELECT * FROM p WHERE s LIKE 'x%'": "Index Scan using p_s on p",
+    "SELECT * FROM p WHERE t = now() AND n = 1": "Index Scan using p_u on p",
+    "SELECT * FROM p WHERE t IS NULL": "Index Scan using p_u on p",
+    "SELECT * FROM p WHERE id = 3 AND v > 200": "Index Scan using p_few on p",
+    "SELECT * FROM p WHERE v + 1 = 2": _SCAN,
+    # entries alone
+    "SELECT g, id, v FROM p WHERE v = 1": "Index Only Scan using p_v on p",
+    "SELECT g FROM p WHERE s = 'x' AND v > 1": "Index Only Scan using p_s on p",
+    "SELECT n FROM p WHERE t = now()": "Index Scan using p_u on p",
+    "SELECT count(*) FROM p WHERE v = 1": "DuckDB (Select) / Index Only Scan using p_v on p",
+    # several ways
+    "SELECT * FROM p WHERE v = 1 OR s = 'x'": (
+        "Append / Index Scan using p_v on p / Index Scan using p_s on p"
+    ),
+    "SELECT * FROM p WHERE v = 1 OR g = 2 OR v = 3": (
+        "Append / Index Scan using p_v on p / Index Scan using p_pkey on p"
+    ),
+    "SELECT * FROM p WHERE g = 1 AND (v = 1 OR s = 'x')": "Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE v = 1 OR n = 2": _SCAN,
+    "DELETE FROM p WHERE v = 1 OR s = 'x'": (
+        "Delete on p / Append / Index Scan using p_v on p / Index Scan using p_s on p"
+    ),
+    "UPDATE p SET n = 1 WHERE (g, id) < (1, 2)": "Update on p / Index Scan using p_pkey on p",
+    "DELETE FROM p WHERE g IN (1, 2) AND id < 3": "Delete on p / Index Scan using p_pkey on p",
+    # what is sorted already
+    "SELECT * FROM p ORDER BY g, id LIMIT 3": "Limit / Seq Scan on p",
+    "SELECT * FROM p ORDER BY g DESC, id DESC LIMIT 3": "Limit / Seq Scan Backward on p",
+    "SELECT * FROM p ORDER BY g DESC, id LIMIT 3": "Limit / Sort (in memory) / Seq Scan on p",
+    "SELECT * FROM p WHERE (g, id) < (1, 2) ORDER BY g DESC, id DESC LIMIT 3": (
+        "Limit / Index Scan Backward using p_pkey on p"
+    ),
+    "SELECT * FROM p WHERE g > 1 OR g = 1 AND id > 2 ORDER BY g, id LIMIT 3": (
+        "Limit / Index Scan using p_pkey on p"
+    ),
+    "SELECT * FROM p WHERE g = 1 ORDER BY id LIMIT 3": "Limit / Index Scan using p_pkey on p",
+    "SELECT * FROM p WHERE g IN (1, 2) ORDER BY g, id LIMIT 3": (
+        "Limit / Index Scan using p_pkey on p"
+    ),
+    "SELECT * FROM p WHERE g IN (1, 2) ORDER BY id LIMIT 3": (
+        "Limit / Sort (in memory) / Index Scan using p_pkey on p"
+    ),
+    "SELECT * FROM p ORDER BY v, g, id LIMIT 3": "Limit / Index Scan using p_v on p",
+    "SELECT * FROM p WHERE v = 1 ORDER BY g, id LIMIT 3": "Limit / Index Scan using p_v on p",
+    "SELECT * FROM p ORDER BY v DESC LIMIT 3": "Limit / Index Scan Backward using p_v on p",
+    "SELECT * FROM p ORDER BY v DESC NULLS LAST LIMIT 3": (
+        "Limit / Sort (in memory) / Seq Scan on p"
+    ),
+    "SELECT * FROM p WHERE v > 0 ORDER BY v DESC NULLS LAST LIMIT 3": (
+        "Limit / Index Scan Backward using p_v on p"
+    ),
+    "SELECT * FROM p ORDER BY s DESC, v LIMIT 3": "Limit / Index Scan using p_s on p",
+    "SELECT * FROM p ORDER BY s, v LIMIT 3": "Limit / Sort (in memory) / Seq Scan on p",
+    "SELECT * FROM p WHERE v = 1 OR s = 'x' ORDER BY v LIMIT 3": (
+        "Limit / Sort (in memory) / Append / Index Scan using p_v on p / Index Scan using p_s on p"
+    ),
+    # ends, and one of each
+    "SELECT max(g) FROM p": "Result / Limit / Index Scan Backward using p_pkey on p",
+    "SELECT min(v), max(v) FROM p": (
+        "Result / Limit / Index Only Scan using p_v on p"
+        " / Limit / Index Only Scan Backward using p_v on p"
+    ),
+    "SELECT max(s) FROM p WHERE s < 'n5'": "Result / Limit / Index Only Scan using p_s on p",
+    "SELECT max(id) FROM p WHERE g = 3": "Result / Limit / Index Scan Backward using p_pkey on p",
+    "SELECT max(v) FROM p WHERE n = 3": "DuckDB (Select) / Seq Scan on p",
+    "SELECT max(n) FROM p": "DuckDB (Select) / Seq Scan on p",
+    "SELECT DISTINCT g FROM p ORDER BY g LIMIT 3": "Limit / Unique / Seq Scan on p",
+    "SELECT DISTINCT v FROM p ORDER BY v DESC LIMIT 3": (
+        "Limit / Unique / Index Only Scan Backward using p_v on p"
+    ),
+    "SELECT DISTINCT s, v FROM p LIMIT 3": "DuckDB (Select) / Seq Scan on p",
+    "SELECT DISTINCT id FROM p WHERE g = 3 LIMIT 3": (
+        "Limit / Unique / Index Scan using p_pkey on p"
+    ),
+}
+
+
+def _plan(db: psycopg.Connection, statement: str) -> str:
+    lines = [row[0].strip() for row in db.execute(f"EXPLAIN {statement}".encode()).fetchall()]
+    return " / ".join(line for line in lines if ": " not in line and line[0] != "…")
+
+
+def test_the_way_of_each_statement(sql: Any) -> None:
+    """A statement that was quick reads everything after a change of the planner."""
+    with sql.connect(autocommit=True) as db:
+        for text in _DECLARED:
+            db.execute(text.encode())
+        found = {statement: _plan(db, statement) for statement in _PLANS}
+        assert {k: v for k, v in found.items() if v != _PLANS[k]} == {}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM w WHERE (g, id) > (5, 1) ORDER BY g, id LIMIT 2",
+        "SELECT * FROM w WHERE g = 5 AND id > 1 OR v = 77",
+        "SELECT id FROM w WHERE v = 77",
+        "SELECT max(v) FROM w",
+        "SELECT DISTINCT g FROM w ORDER BY g DESC LIMIT 1",
+        "SELECT count(*) FROM w WHERE v > 50",
+        "SELECT 1 FROM w a JOIN w b ON b.v = a.v + 76 WHERE a.g = 0 AND a.id = 0",
+    ],
+)
+def test_what_a_way_did_not_find_holds_until_the_commit(sql: Any, query: str) -> None:
+    """A row comes where a narrow way looked, and both transactions commit: write skew."""
+    with sql.connect() as one, sql.connect() as other, sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE w (g int, id int, v int, PRIMARY KEY (g, id))")
+        db.execute("CREATE INDEX w_v ON w (v)")
+        db.execute("CREATE TABLE log (id int PRIMARY KEY)")
+        db.execute("INSERT INTO w SELECT i % 5, i, i + 1 FROM generate_series(0, 20) i")
+        for connection in (one, other):
+            connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        before = one.execute(query.encode()).fetchall()
+        one.execute("INSERT INTO log VALUES (1)")
+        assert other.execute("SELECT * FROM log").fetchall() == []
+        other.execute("INSERT INTO w VALUES (5, 100, 77)")
+        other.commit()
+        assert db.execute(query.encode()).fetchall() != before
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            one.commit()
