@@ -48,7 +48,7 @@ from sqlproxy.rows.arrow_rows import arrow_type
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables import conditions
-from sqlproxy.tables.access import Access, Limit, alike, choose
+from sqlproxy.tables.access import Access, Limit, Stretch, alike, choose
 from sqlproxy.tables.spans import Finder
 from sqlproxy.values.errors import SqlError
 
@@ -137,18 +137,27 @@ def _value(expr: Expr) -> Any:
 
 def _plain_bounds(access: Access) -> tuple[bytes, bytes]:
     """Keys of a plain table are their values themselves. Raises SqlError."""
-    if access.given:
-        found = _value(access.given[0].expr)
-        values = sorted(v for v in (found if access.given[0].any else [found]) if v is not None)
+    found = [one for one in map(_plain_stretch, access.stretches) if one != _NOWHERE]
+    if not found:
+        return _NOWHERE
+    highs = [high for _, high in found]
+    return min(low for low, _ in found), max(highs) if all(highs) else b""
+
+
+def _plain_stretch(stretch: Stretch) -> tuple[bytes, bytes]:
+    if stretch.given:
+        (given,) = stretch.given
+        found = None if given.null else _value(given.expr)
+        values = sorted(v for v in (found or () if given.any else [found]) if v is not None)
         return (values[0], values[-1] + b"\x00") if values else _NOWHERE
 
     def end(limit: Limit | None, *, after: bool) -> bytes | None:
         if limit is None:
             return b""
-        value: bytes | None = _value(limit.expr)
+        value: bytes | None = _value(limit.exprs[0])
         return None if value is None else value + b"\x00" * (limit.inclusive is after)
 
-    low, high = end(access.low, after=False), end(access.high, after=True)
+    low, high = end(stretch.low, after=False), end(stretch.high, after=True)
     return _NOWHERE if low is None or high is None else (low, high)
 
 
