@@ -139,7 +139,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """A namespace. `replicas`, `tags` and `shard` are what its tables have that do not say
+    """A namespace. `replicas`, `tags` and what follows are what its tables have that do not say
     otherwise.
     """
 
@@ -148,18 +148,23 @@ class NamespaceInfo:
     tags: tuple[str, ...] = ()
     state: str = "public"  # or "disabled"
     shard: str = ""
+    survive: str = ""
+    leaders: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
-        data = {"name": self.name, "replicas": self.replicas, "tags": list(self.tags)}
-        return {**data, "state": self.state, "shard": self.shard}
+        data: dict[str, Any] = {"name": self.name, "replicas": self.replicas}
+        data["tags"] = list(self.tags)
+        data |= {"state": self.state, "shard": self.shard}
+        return {**data, "survive": self.survive, "leaders": self.leaders}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> NamespaceInfo:
         """The map that `to_plain` made."""
         tags = tuple(data.get("tags") or ())
         state = data.get("state", "public")
-        return NamespaceInfo(data["name"], data.get("replicas"), tags, state, data.get("shard", ""))
+        texts = (data.get(name, "") for name in ("shard", "survive", "leaders"))
+        return NamespaceInfo(data["name"], data.get("replicas"), tags, state, *texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,9 @@ class TableInfo:
     tags: tuple[str, ...] = ()
     state: str = "public"  # or "disabled"
     partition_bytes: int | None = None  # above which a partition is split; None: the cluster's
-    shard: str = ""  # storage shard of its own; "": its namespace's
+    shard: str = ""  # storage shard of its own; "": its namespace's; so with the two below
+    survive: str = ""  # server, rack or datacenter: what may be lost without stopping it
+    leaders: str = ""  # labels of the nodes that should lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +198,8 @@ class TableSpec:
     primary_key: tuple[str, ...] = ()
     partition_bytes: int | None = None
     shard: str = ""
+    survive: str = ""
+    leaders: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`kvorum explain balance`, `kvorum partition move|transfer` and `kvorum table place`: where
+"""`kvorum explain balance|loss|table`, `kvorum partition move|transfer` and `kvorum table place`: where
 replicas are, why, and where they should be instead (docs/guides/balancing.md).
 """
 
@@ -66,6 +66,99 @@ def balance(
         (row["procedure"], row["name"], _args(row["args"]), row["reason"]) for row in answer["done"]
     ]
     _section("done", ("PROCEDURE", "NAME", "OF", "WHY"), done[-rows:])
+
+
+@explain.command("loss")
+def loss(
+    lost: Annotated[
+        list[str],
+        typer.Argument(metavar="dc=NAME|rack=NAME|server=NAME|node=ID…", show_default=False),
+    ],
+    rows: Annotated[int, typer.Option(help="So many tables at most.", min=1, max=1000)] = 100,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print what becomes of every table when all of these are lost at once: partitions that go on,
+    that stop until nodes come back, and whose last copy is gone. The worst first. Asks no node and
+    changes nothing.
+    """
+    with opened(connect, json) as db:
+        answer: Any = db.wait(db.submit("kvorum.explain_loss", {"lost": lost, "rows": rows}))
+    if json:
+        output.emit(answer)
+        return
+    output.lines(
+        [
+            f"without nodes {', '.join(map(str, answer['nodes']))}:",
+            f"the master and the catalog: {_FATES[answer['meta']]}",
+            "",
+        ]
+    )
+    output.table(
+        ("TABLE", "SURVIVES", "GO ON", "STOP", "LOST", "PARTITIONS THAT STOP OR ARE LOST"),
+        [
+            (
+                f"{row['namespace']}.{row['name']}",
+                row["survive"] or "-",
+                *(row["serves"], row["stops"], row["lost"]),
+                ", ".join(map(str, row["hit"])) or "-",
+            )
+            for row in answer["tables"]
+        ],
+    )
+
+
+_FATES = {
+    "serves": "go on",
+    "stops": "stop until nodes come back",
+    "lost": "no copy is left",
+}
+
+
+@explain.command("table")
+def table(
+    name: Annotated[str, typer.Argument(metavar="NS.TABLE", help="The table.")],
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print what a table is to survive and where it is to be led, where its copies are, and whose
+    loss would stop it. Asks no node and changes nothing.
+    """
+    namespace, short = table_of(name)
+    args = {"namespace": namespace, "name": short}
+    with opened(connect, json) as db:
+        answer: Any = db.wait(db.submit("kvorum.explain_table", args))
+    if json:
+        output.emit(answer)
+        return
+    copies = answer["copies"] or "at every node"
+    lines = [
+        f"survives  {answer['survive'] or 'no goal'}",
+        f"copies    {copies}{' and a witness' if answer['witness_at'] else ''}",
+        f"tags      {','.join(answer['tags']) or 'none'}",
+        f"leaders   {answer['leaders'] or 'any node'}",
+    ]
+    if answer["leaders"]:
+        lines.append(f"          nodes {', '.join(map(str, answer['preferred'])) or 'none'}")
+    for level, domains in answer["stopped_by"].items():
+        lines.append(f"{level:10} {_stopped(level, domains)}")
+    if answer["short"]:
+        lines.append(f"the cluster cannot give it: {answer['short']}")
+    elif not answer["holds"]:
+        lines.append("it does not hold yet: replicas are being moved (kvorum explain balance)")
+    output.lines([*lines, ""])
+    rows = [
+        (row["id"], ", ".join(map(str, row["copies"])), ", ".join(map(str, row["witnesses"])))
+        for row in answer["partitions"]
+    ]
+    output.table(("PARTITION", "COPIES", "WITNESSES"), rows)
+
+
+def _stopped(level: str, domains: list[str]) -> str:
+    if not domains:
+        return f"any one {level} may be lost"
+    shown = ", ".join(domains[:10]) + (" …" if len(domains) > 10 else "")
+    return f"stops without {shown}"
 
 
 def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -41,6 +41,22 @@ OtherShard = Annotated[
         show_default=False,
     ),
 ]
+Survive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="server|rack|datacenter",
+        help="The loss of any one of them stops nothing; empty = no goal, or the namespace's.",
+        show_default=False,
+    ),
+]
+Leaders = Annotated[
+    str | None,
+    typer.Option(
+        metavar="dc=NAME,…",
+        help="Labels of the nodes that should lead; empty = any, or the namespace's.",
+        show_default=False,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 
 
@@ -67,7 +83,8 @@ def show_namespace(name: Name, connect: Connect = None, json: Json = False) -> N
     tags = ",".join(answer.tags) or "none"
     shard = answer.shard or "the default one"
     lines = [f"state     {answer.state}", f"replicas  {replicas}", f"tags      {tags}"]
-    output.lines([*lines, f"shard     {shard}"])
+    lines += [f"shard     {shard}", f"survives  {answer.survive or 'no goal'}"]
+    output.lines([*lines, f"leaders   {answer.leaders or 'any node'}"])
 
 
 @namespaces.command("create")
@@ -78,12 +95,21 @@ def create_namespace(
     ] = None,
     tags: Tags = None,
     shard: Shard = "",
+    survive: Survive = None,
+    leaders: Leaders = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Make a namespace."""
     with opened(connect, json) as db:
-        db.create_namespace(name, replicas=replicas, tags=_names(tags) or (), shard=shard)
+        db.create_namespace(
+            name,
+            replicas=replicas,
+            tags=_names(tags) or (),
+            shard=shard,
+            survive=survive or "",
+            leaders=leaders or "",
+        )
     if json:
         output.emit({"name": name})
 
@@ -97,11 +123,14 @@ def modify_namespace(
     ] = None,
     tags: Tags = None,
     shard: OtherShard = None,
+    survive: Survive = None,
+    leaders: Leaders = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Change how many replicas its tables have, and where; what is left out stays."""
-    change = {"replicas": replicas, "tags": _names(tags), "shard": shard}
+    change: dict[str, object] = {"replicas": replicas, "tags": _names(tags), "shard": shard}
+    change |= {"survive": survive, "leaders": leaders}
     _switched("modify_namespace", name, connect, json, **change)
 
 
@@ -165,6 +194,8 @@ def list_tables(
                         "tags": list(t.tags),
                         "partition_bytes": t.partition_bytes,
                         "shard": t.shard,
+                        "survive": t.survive,
+                        "leaders": t.leaders,
                     }
                     for t in found
                 ]
@@ -206,6 +237,8 @@ def create_table(
     tags: Tags = None,
     partition_bytes: PartitionBytes = None,
     shard: Shard = "",
+    survive: Survive = None,
+    leaders: Leaders = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -224,6 +257,8 @@ def create_table(
             tags=_names(tags) or (),
             partition_bytes=partition_bytes or None,
             shard=shard,
+            survive=survive or "",
+            leaders=leaders or "",
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})
@@ -270,6 +305,8 @@ def modify_table(
     tags: Tags = None,
     partition_bytes: PartitionBytes = None,
     shard: OtherShard = None,
+    survive: Survive = None,
+    leaders: Leaders = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -278,6 +315,7 @@ def modify_table(
     """
     change: dict[str, object] = {"add_columns": _columns(add_column), "replicas": replicas}
     change |= {"tags": _names(tags), "partition_bytes": partition_bytes, "shard": shard}
+    change |= {"survive": survive, "leaders": leaders}
     _altered("modify_table", table, connect, json, **change)
 
 

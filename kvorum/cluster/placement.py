@@ -18,14 +18,22 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.node_methods import NodesById
+from kv.base.placement import Placement
 from kv.replica.replica import Replica
 from kv.replica.verifying import verify_part
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
-from procedures.master.balancing.model import Level
+from procedures.master.balancing.model import Level, level_of
 from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Place, Placed, Reader, placed_partitions
-from procedures.master.map.placement import candidates, no_node_with, preferred, spread
+from procedures.master.map.placement import (
+    candidates,
+    check_goal,
+    no_node_with,
+    preferred,
+    seats,
+    spread,
+)
 from procedures.verbs import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 
 log = logging.getLogger(__name__)
@@ -70,23 +78,27 @@ class SpreadPartitions:
         self,
         t: Reader,
         ids: Sequence[PartitionId],
-        replicas: int | None,
-        tags: Sequence[str] = (),
+        wanted: Placement,
     ) -> list[Place]:
         """See procedures.master.map.partitions.Maker. Raises Corruption; Unavailable: there is no
-        member yet that keeps data; Refused (NO_NODE_WITH_TAGS).
+        member yet that keeps data; Refused (NO_NODE_WITH_TAGS, CANNOT_SURVIVE).
         """
-        if replicas is None and not tags:
+        if not wanted.replicas and not wanted.tags:
             return [self._everywhere()] * len(ids)
         nodes = await all_nodes(t)
-        among = candidates(nodes, await placed_partitions(t), self._answers, tags)
-        if not among and tags:
-            raise no_node_with(tags, nodes)
+        among = candidates(nodes, await placed_partitions(t), self._answers, wanted.tags)
+        if not among and wanted.tags:
+            raise no_node_with(wanted.tags, nodes)
         if not among:
             raise Unavailable("no node that keeps data is a member yet; trying again")
-        if replicas is None:
+        if not wanted.replicas:
             return [Place(tuple(one.node for one in among))] * len(ids)
-        return [Place(nodes) for nodes in spread(ids, replicas, among, self._level())]
+        check_goal(wanted, nodes)
+        there = seats(wanted.replicas, wanted.tags, wanted.survive, nodes)
+        beside = tuple(sorted(there.witnesses, key=lambda node: not self._answers(node))[:1])
+        level = level_of(wanted.survive) or self._level()
+        found = spread(ids, there.data, among, level, wanted.leaders)
+        return [Place(tuple(sorted((*chosen, *beside))), beside) for chosen in found]
 
     async def create(
         self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False

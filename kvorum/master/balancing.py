@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from procedures.engine.registry import Registry
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
+from procedures.master.map.placement import home, preferred_nodes
 from procedures.master.members import crash, move_apart, rebuilding, relocating
 from procedures.master.members.crash import CrashServices
 from procedures.master.members.membership import MembershipServices
@@ -133,6 +134,16 @@ class _MasterPace:
         return None
 
 
-def wanted_leaders(rows: Sequence[Placed]) -> Mapping[PartitionId, NodeId]:
-    """By partition: who should lead it, where the map says so."""
-    return {row.descriptor.id: row.leads for row in rows if row.leads}
+def wanted_leaders(
+    rows: Sequence[Placed], nodes: Sequence[NodeRow], slow: Collection[NodeId] = ()
+) -> Mapping[PartitionId, NodeId]:
+    """By partition: who should lead it, where the map says so or its table prefers somebody."""
+    liked = preferred_nodes(rows, nodes)
+    found: dict[PartitionId, NodeId] = {}
+    for row in rows:
+        d = row.descriptor
+        if not liked[row.leaders].isdisjoint(d.data_voters):
+            found[d.id] = home(d.id, d.data_voters, row.leads, slow, liked[row.leaders])
+        elif row.leads:
+            found[d.id] = row.leads
+    return found

@@ -33,7 +33,7 @@ from procedures.master.map.audit import all_forced
 from procedures.master.map.nodes import NodeState, all_nodes
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache, Reader
-from sqlproxy.rows.schema import USABLE, Table
+from sqlproxy.rows.schema import USABLE, Namespace, Table
 from txn.client import TxnClient
 
 _ALTERING: Final = {"enable": "Enable", "disable": "Disable", "modify": "Modify"}
@@ -64,7 +64,7 @@ class NativeAdmin:
 
     async def namespaces(self) -> list[NamespaceInfo]:
         found = await catalog.list_namespaces(self.catalog)
-        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state, n.shard) for n in found]
+        return [_space(n) for n in found]
 
     async def create_namespace(self, name: str, change: dict[str, object] | None = None) -> None:
         await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
@@ -76,7 +76,7 @@ class NativeAdmin:
         self._tables.invalidate(name)
         with _done(f"{what} of namespace {name}"):
             n = await catalog.lookup_namespace(self.catalog, name)
-        return NamespaceInfo(n.name, n.replicas, n.tags, n.state, n.shard)
+        return _space(n)
 
     async def drop_namespace(self, name: str) -> None:
         await self._ddl("DropNamespace", {"namespace": name})
@@ -98,8 +98,9 @@ class NativeAdmin:
             args["replicas"] = spec.replicas
         if spec.partition_bytes is not None:
             args["partition_bytes"] = spec.partition_bytes
-        if spec.shard:
-            args["shard"] = spec.shard
+        for field in ("shard", "survive", "leaders"):
+            if value := getattr(spec, field):
+                args[field] = value
         await self._ddl("CreateTable", args)
         self._tables.invalidate(ns, name)
         with _done(f"the creation of {ns}.{name}"):
@@ -235,6 +236,10 @@ def _done(what: str) -> Iterator[None]:
         ) from error
 
 
+def _space(n: Namespace) -> NamespaceInfo:
+    return NamespaceInfo(n.name, n.replicas, n.tags, n.state, n.shard, n.survive, n.leaders)
+
+
 def _info(table: Table) -> TableInfo:
     columns = tuple(Column(c.name, c.shown_type, c.nullable) for c in table.visible)
     return TableInfo(
@@ -248,4 +253,6 @@ def _info(table: Table) -> TableInfo:
         table.state,
         table.partition_bytes,
         table.shard,
+        table.survive,
+        table.leaders,
     )

@@ -96,6 +96,8 @@ class Upkeep:
             lambda wanted: led(store.picture, store.pulse.health(), wanted, slow()),
         )
         self._holders: Sequence[NodeId] = ()
+        self._members: Sequence[NodeRow] = ()
+        self._slow = slow
         self._strangers = asyncio.Event()  # somebody called whom the table must know
         store.cluster.on_stranger = self._strangers.set
         store.pulse.on_stranger = self._strangers.set
@@ -120,10 +122,11 @@ class Upkeep:
         ]
 
     async def _wanted(self) -> Mapping[PartitionId, NodeId]:
-        return wanted_leaders(await placed(self._store.txn))
+        return wanted_leaders(await placed(self._store.txn), self._members, self._slow())
 
     def learn(self, rows: Sequence[NodeRow]) -> None:
         """The members table as somebody has just read it."""
+        self._members = rows
         self._store.cluster.learn(rows)
         # a table read early lacks founders that have not been entered yet
         known = self._store.cluster.peers.nodes

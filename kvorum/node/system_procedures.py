@@ -21,7 +21,7 @@ from procedures.sink.sink_clean import SinkClean
 from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.spark_job import SparkJob
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl import ddl, ddl_objects, emptying, surviving, switching
 from sqlproxy.ddl.change import registering as changes
 from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.placing import PlaceTable
@@ -53,6 +53,7 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     switching.register(registry, services)
     changes.register(registry, change)
     registry.add(PlaceTable)
+    surviving.register(registry)
     node.bus.register(registry)
     level = node.balancing.schedulers.level
     moving = MembershipServices(node.store.cluster.calls, groups, level)

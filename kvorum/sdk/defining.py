@@ -5,7 +5,6 @@ wholly or not at all; these calls wait for their end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kv.base.errors import AlreadyExists, NotFound
 from kvorum.api.backend import Backend
@@ -38,14 +37,19 @@ class AsyncDefining:
         replicas: int | None = None,
         tags: Sequence[str] = (),
         shard: str = "",
+        survive: str = "",
+        leaders: str = "",
         exists_ok: bool = False,
     ) -> None:
         """Make a namespace. Its tables have `replicas` and lie in the storage shard `shard`, if
-        they do not say otherwise, and need nodes with its `tags` besides their own. Raises
+        they do not say otherwise, and need nodes with its `tags` besides their own; so with what
+        they `survive` and their `leaders` (see `create_table`). Raises
         AlreadyExists; with `exists_ok` one that is there stays as it is.
         """
         try:
-            change = _placed(replicas, tags or None, shard or None)
+            change = _placed(
+                replicas, tags or None, shard or None, survive or None, leaders or None
+            )
             await self._backend.create_namespace(name, change)
         except AlreadyExists:
             if not exists_ok:
@@ -58,13 +62,16 @@ class AsyncDefining:
         replicas: int | None = None,
         tags: Sequence[str] | None = None,
         shard: str | None = None,
+        survive: str | None = None,
+        leaders: str | None = None,
     ) -> NamespaceInfo:
         """Change how many replicas (0: everywhere) its tables have that do not say otherwise, which
-        tags nodes must carry to have them, and the storage shard ("": the default one); what is
+        tags nodes must carry to have them, the storage shard ("": the default one), what they
+        survive ("": nothing) and the labels of their leaders ("": any); what is
         left out stays. In one transaction with what it means for every table, or, if it is refused,
         not at all.
         """
-        change = _placed(replicas, tags, shard)
+        change = _placed(replicas, tags, shard, survive, leaders)
         return await self._backend.alter_namespace(name, "modify", change)
 
     async def disable_namespace(self, name: str) -> NamespaceInfo:
@@ -94,11 +101,15 @@ class AsyncDefining:
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
         shard: str = "",
+        survive: str = "",
+        leaders: str = "",
         exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
         above `partition_bytes` is split (left out: as the cluster's setting says). `shard`: NAME
-        or NAME:universal, the storage shard whose files it has at every node. Raises
+        or NAME:universal, the storage shard whose files it has at every node. `survive`: server,
+        rack or datacenter: the loss of any one stops nothing; replicas are votes then, an odd
+        number from 3 on. `leaders`: labels of the nodes that should lead, "dc=eu". Raises
         AlreadyExists; with `exists_ok` one that is there stays as it is, whatever its columns are.
         """
         spec = TableSpec(
@@ -109,6 +120,8 @@ class AsyncDefining:
             primary_key=tuple(primary_key),
             partition_bytes=partition_bytes,
             shard=shard,
+            survive=survive,
+            leaders=leaders,
         )
         try:
             return await self._backend.create_table(ns, name, spec)
@@ -139,14 +152,17 @@ class AsyncDefining:
         add_columns: Sequence[Column] = (),
         partition_bytes: int | None = None,
         shard: str | None = None,
+        survive: str | None = None,
+        leaders: str | None = None,
     ) -> TableInfo:
         """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
         nodes must carry to have them, the size above which its partitions are split (0: the
         cluster's), the storage shard ("": its namespace's; every node moves its rows there beside
-        what it serves), and add columns; what is left out stays. All of it or, if it is refused,
+        what it serves), what it survives and the labels of its leaders ("": its namespace's), and
+        add columns; what is left out stays. All of it or, if it is refused,
         nothing.
         """
-        change = _placed(replicas, tags, shard)
+        change = _placed(replicas, tags, shard, survive, leaders)
         if partition_bytes is not None:
             change["partition_bytes"] = partition_bytes
         if add_columns:
@@ -158,13 +174,14 @@ class AsyncDefining:
         await self._backend.drop_table(ns, name)
 
 
-def _placed(replicas: int | None, tags: Sequence[str] | None, shard: str | None) -> dict[str, Any]:
-    """What was given of them."""
+def _placed(
+    replicas: int | None, tags: Sequence[str] | None, *texts: str | None
+) -> dict[str, object]:
+    """What was given of them; `texts`: shard, survive, leaders."""
     change: dict[str, object] = {}
     if replicas is not None:
         change["replicas"] = replicas or None
     if tags is not None:
         change["tags"] = list(tags)
-    if shard is not None:
-        change["shard"] = shard
-    return change
+    named = zip(("shard", "survive", "leaders"), texts, strict=True)
+    return change | {name: text for name, text in named if text is not None}

@@ -337,6 +337,7 @@ def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[
         own = {"id": int(one.id), "oid": relation_oid(one.id), "name": one.name, "kind": one.kind}
         return [{**common, **own, "state": "public"}]
     common |= {"replicas": one.replicas, "tags": one.tags, "shard": one.shard}
+    common |= {"survive": one.survive, "leaders": one.leaders}
     parts = [(int(one.id), one.name, "table", one.state)]
     parts += [(int(index.id), index.name, "index", index.state) for index in one.indexes]
     return [

@@ -394,11 +394,10 @@ def _range(
     spaces: dict[str, Namespace], table: Table, id: TableId, rows: dict[int, list[Placed]]
 ) -> Range:
     """Of a table or an index, as it was."""
-    replicas, tags, shard = placement(spaces[table.namespace], table)
     here = sorted(rows.get(id, ()), key=lambda placed: placed.descriptor.start)
     cuts = tuple(placed.descriptor.start[_PREFIX:] for placed in here[1:])
     epoch = max((placed.descriptor.epoch for placed in here), default=0) + 1
-    return Range(id, epoch, cuts, replicas or 0, tags, table.partition_bytes or 0, shard)
+    return Range(id, epoch, cuts, placement(spaces[table.namespace], table))
 
 
 def _kept(row: Row) -> bool:

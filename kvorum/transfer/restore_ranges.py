@@ -1,7 +1,7 @@
 """What only the master can do for a restore, as procedures of their own: `kvorum.restore` asks for
 them wherever it runs.
 
-    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], replicas, tags, bytes_max, shard],
+    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], what kv.base.placement.Placement has],
                            …]}
                            the partitions of tables and indexes under the ids of the backup; those
                            that are there already stay as they are. No table gets such an id any
@@ -35,6 +35,7 @@ from kv.base.errors import Busy, Corruption, InvalidArgument, KvorumError, Refus
 from kv.base.ids import FIRST_USER_TABLE, PartitionId, TableId
 from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.limits import TRANSFER_RANGES_MAX
+from kv.base.placement import Placement, is_goal
 from kv.base.shards import is_shard
 from kvorum.transfer.services import LATER
 from procedures.engine.context import StepContext
@@ -44,6 +45,7 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.map.partitions import (
     COUNTER_PARTITION,
+    EVERYWHERE,
     FIRST_PARTITION,
     delete_rows,
     placed_of,
@@ -58,6 +60,7 @@ CLEAN: Final = "kvorum.restore_clean"
 WORK: Final = "kvorum.restore_work"
 _PROCEDURES: Final = table_prefix(system.COUNTERS) + escape(b"procedure")
 _AGAIN_MS: Final = 200
+_FIELDS: Final = 3 + len(Placement._fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +70,19 @@ class Range:
     id: int
     epoch: int
     cuts: tuple[bytes, ...]
-    replicas: int = 0
-    tags: tuple[str, ...] = ()
-    bytes_max: int = 0
-    shard: str = ""
+    placement: Placement = EVERYWHERE
 
     def to_plain(self) -> list[object]:
-        return [
-            *(self.id, self.epoch, list(self.cuts), self.replicas, list(self.tags)),
-            *(self.bytes_max, self.shard),
-        ]
+        replicas, tags, *rest = self.placement
+        return [self.id, self.epoch, list(self.cuts), replicas, list(tags), *rest]
 
     @staticmethod
     def of(row: object) -> Range:
-        """Raises InvalidArgument. (A restore that began before there were shards names none.)"""
-        match [*row, ""] if isinstance(row, list) and len(row) == 6 else row:
+        """Raises InvalidArgument. (A restore that began before there were shards or goals names
+        none.)
+        """
+        known = isinstance(row, list) and len(row) <= _FIELDS
+        match [*row, "", "", ""][:_FIELDS] if known else row:
             case [
                 int(id),
                 int(epoch),
@@ -90,12 +91,16 @@ class Range:
                 list(tags),
                 int(most),
                 str(shard),
+                str(survive),
+                str(leaders),
             ] if (
                 is_shard(shard)
+                and is_goal(survive)
                 and id >= FIRST_USER_TABLE
                 and all(isinstance(cut, bytes) for cut in cuts)
             ):
-                return Range(id, epoch, tuple(cuts), replicas, tuple(tags), most, shard)
+                wanted = Placement(replicas, tuple(tags), most, shard, survive, leaders)
+                return Range(id, epoch, tuple(cuts), wanted)
         raise InvalidArgument(f"{row!r:.80} is no range of a restore")
 
 
@@ -123,10 +128,11 @@ class RestoreRanges(RangeProcedure):
             count = len(wanted.cuts) + 1
             first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
             ids = [PartitionId(first + i) for i in range(count)]
-            places = await self.maker.places(t, ids, wanted.replicas or None, wanted.tags)
-            planned = plan(TableId(wanted.id), wanted.cuts, first, places, wanted.shard)
+            places = await self.maker.places(t, ids, wanted.placement)
+            shard = wanted.placement.shard
+            planned = plan(TableId(wanted.id), wanted.cuts, first, places, shard)
             made = [replace(descriptor, epoch=wanted.epoch) for descriptor in planned]
-            put_rows(t, made, wanted.replicas, wanted.tags, wanted.bytes_max)
+            put_rows(t, made, wanted.placement)
             found += made
         following = await catalog.next_id(t, catalog.COUNTER_TABLE, count=0, first=FIRST_USER_TABLE)
         if (after := max((one[0] for one in given), default=0) + 1) > following:

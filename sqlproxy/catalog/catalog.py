@@ -47,9 +47,16 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
+from kv.base.placement import canonical_leaders
 from kv.base.shards import canonical
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_name, check_partition_bytes, check_placement, check_shard
+from sqlproxy.rows.naming import (
+    check_name,
+    check_partition_bytes,
+    check_placement,
+    check_shard,
+    check_survival,
+)
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -157,29 +164,56 @@ async def create_namespace(
     tags: tuple[str, ...] = (),
     owner: str = "",
     shard: str = "",
+    survive: str = "",
+    leaders: str = "",
 ) -> Namespace:
     """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
     check_name("namespace", name)
-    check_placement(f"namespace {name}", replicas, tags)
-    check_shard(f"namespace {name}", shard)
+    new = Namespace(name, t.start_ts, owner=owner)
+    made = _placed(new, replicas, tags, shard, survive, leaders)
     if (await t.get(namespace_key(name)))[0] is not None:
         as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
-    made = Namespace(name, t.start_ts, replicas, tags, owner=owner, shard=canonical(shard))
     return _write_namespace(t, made)
 
 
 async def modify_namespace(
-    t: Writer, namespace: Namespace, replicas: int | None, tags: tuple[str, ...], shard: str
+    t: Writer,
+    namespace: Namespace,
+    replicas: int | None,
+    tags: tuple[str, ...],
+    shard: str,
+    survive: str,
+    leaders: str,
 ) -> Namespace:
     """What its tables have that do not say otherwise. The rows of the partition map are the
     caller's. Raises InvalidArgument, TooLarge.
     """
-    check_placement(f"namespace {namespace.name}", replicas, tags)
-    check_shard(f"namespace {namespace.name}", shard)
-    shard = canonical(shard)
-    return _write_namespace(t, replace(namespace, replicas=replicas, tags=tags, shard=shard))
+    return _write_namespace(t, _placed(namespace, replicas, tags, shard, survive, leaders))
+
+
+def _placed(
+    n: Namespace,
+    replicas: int | None,
+    tags: tuple[str, ...],
+    shard: str,
+    survive: str,
+    leaders: str,
+) -> Namespace:
+    """With these, checked. Raises InvalidArgument, TooLarge."""
+    where = f"namespace {n.name}"
+    check_placement(where, replicas, tags)
+    check_shard(where, shard)
+    check_survival(where, survive, leaders)
+    return replace(
+        n,
+        replicas=replicas,
+        tags=tags,
+        shard=canonical(shard),
+        survive=survive,
+        leaders=canonical_leaders(leaders),
+    )
 
 
 async def put_namespace(t: Writer, namespace: Namespace) -> None:
@@ -368,20 +402,34 @@ async def modify(
     *,
     partition_bytes: int | None = None,
     shard: str | None = None,
+    survive: str | None = None,
+    leaders: str | None = None,
 ) -> Table:
     """Another number of replicas, other tags, `columns` after those that there are, another size
-    of partitions (None: as it is; 0: the cluster's), another storage shard (None: as it is; "": its
-    namespace's). Raises InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.
+    of partitions (None: as it is; 0: the cluster's), another storage shard, goal or labels of
+    leaders (None: as it is; "": its namespace's). Raises InvalidArgument, TooLarge, AlreadyExists
+    (a column), NotFound.
     """
     check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
     same = await _same(t, table)
     wider = with_columns(same, columns) if columns else same
     size = same.partition_bytes if partition_bytes is None else partition_bytes or None
     check_partition_bytes(f"table {table.path}", size)
-    check_shard(f"table {table.path}", shard or "")
-    shard = same.shard if shard is None else canonical(shard)
-    placed = replace(wider, replicas=replicas, tags=tags, partition_bytes=size, shard=shard)
-    changed = replace(placed, version=same.version + 1)
+    shard = same.shard if shard is None else shard
+    survive = same.survive if survive is None else survive
+    leaders = same.leaders if leaders is None else leaders
+    check_shard(f"table {table.path}", shard)
+    check_survival(f"table {table.path}", survive, leaders)
+    changed = replace(
+        wider,
+        replicas=replicas,
+        tags=tags,
+        partition_bytes=size,
+        shard=canonical(shard),
+        survive=survive,
+        leaders=canonical_leaders(leaders),
+        version=same.version + 1,
+    )
     await write(t, changed)
     return changed
 

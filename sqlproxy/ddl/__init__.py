@@ -3,6 +3,7 @@
 ddl           namespaces and tables: Create…, Drop…
 switching     Disable…, Enable…, Modify…
 placing       kvorum.place_table: replicas and tags
+surviving     kvorum.explain_loss, kvorum.explain_table: what is lost when nodes are
 emptying      TruncateTable, DropIndex
 ddl_objects   views, sequences, renames
 change        what is changed while everybody reads and writes: columns, indexes, constraints,

@@ -1,10 +1,12 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
-    CreateNamespace  {namespace, replicas?, tags?, shard?, owner?}    what its tables have that do
+    CreateNamespace  {namespace, replicas?, tags?, shard?, survive?, leaders?, owner?}    what its
+                     tables have that do
                      not say otherwise; whose it is (a role of SQL)
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
-                      primary_key?, replicas?, tags?, partition_bytes?, shard?, if_not_exists?,
+                      primary_key?, replicas?, tags?, partition_bytes?, shard?, survive?,
+                      leaders?, if_not_exists?,
                       owner?, what SQL declares besides: sqlproxy/ddl/declaring.py;
                       behind_changes?: the caller has changes that are not committed and would be
                       waited for: nobody is}
@@ -94,13 +96,16 @@ from sqlproxy.values.refusals import refusal
 _CREATE_FIELDS = frozenset(
     {
         *("namespace", "name", "split_keys", "columns", "primary_key", "primary_key_name"),
-        *("replicas", "tags", "partition_bytes", "shard", "hidden_key", "if_not_exists"),
+        *("replicas", "tags", "partition_bytes", "shard", "survive", "leaders"),
+        *("hidden_key", "if_not_exists"),
         *("indexes", "checks", "foreign_keys", "behind_changes", "owner"),
     }
 )
 _DROPPED_AT_ONCE = 100  # tables of a namespace
 _DROP_FIELDS = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
-_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags", "owner", "shard"})
+_NAMESPACE_FIELDS = frozenset(
+    {"namespace", "replicas", "tags", "owner", "shard", "survive", "leaders"}
+)
 
 
 def register(registry: Registry, services: DdlServices) -> None:
@@ -121,8 +126,9 @@ class CreateNamespace:
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
         wanted = args.get("replicas"), tuple(names_in(args, "tags"))
         owner = name_in(args, "owner") if "owner" in args else ""
-        t, shard = await CatalogTxn.of(ctx), args.get("shard", "")
-        await catalog.create_namespace(t, name, *wanted, owner=owner, shard=shard)
+        where = {name: args.get(name, "") for name in ("shard", "survive", "leaders")}
+        t = await CatalogTxn.of(ctx)
+        await catalog.create_namespace(t, name, *wanted, owner=owner, **where)
         return done({"namespace": name})
 
 
@@ -216,18 +222,19 @@ class CreateTable(TableProcedure):
         self, t: CatalogTxn, namespace: Namespace, table: Table, split_keys: list[bytes]
     ) -> list[PartitionDescriptor]:
         """The partitions of the table and of each of its indexes, in the map."""
-        replicas, tags, shard = placement(namespace, table)
-        await check_shards(t, shard)
+        wanted = placement(namespace, table)
+        await check_shards(t, wanted.shard)
         cuts = [split_keys, *([] for _ in table.indexes)]
         count = sum(len(keys) + 1 for keys in cuts)
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
         ids = [PartitionId(first + i) for i in range(count)]
-        places = await self.maker.places(t, ids, replicas, tags)
+        places = await self.maker.places(t, ids, wanted)
         found: list[PartitionDescriptor] = []
         for storage_id, keys in zip(table.storage_ids, cuts, strict=True):
             at = len(found)
-            found += plan(storage_id, keys, first + at, places[at : at + len(keys) + 1], shard)
-        put_rows(t, found, replicas or 0, tags, table.partition_bytes or 0)
+            there = places[at : at + len(keys) + 1]
+            found += plan(storage_id, keys, first + at, there, wanted.shard)
+        put_rows(t, found, wanted)
         return found
 
     @step(undo="drop_partitions", undo_partial=True)
@@ -394,6 +401,8 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
         tags=names_in(args, "tags"),
         partition_bytes=args.get("partition_bytes"),
         shard=args.get("shard", ""),
+        survive=args.get("survive", ""),
+        leaders=args.get("leaders", ""),
     )
     key_name = args.get("primary_key_name") or ""
     if key_name:

@@ -86,14 +86,14 @@ class TruncateTable(RangeProcedure):
         pairs: list[list[int]] = []
         made: list[PartitionDescriptor] = []
         for table in tables:
-            replicas, tags, shard = placement(namespace, table)
+            wanted = placement(namespace, table)
             for old in table.storage_ids:
                 number = await catalog.next_table_id(t)
                 first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
                 ids = [PartitionId(first)]
-                places = await self.maker.places(t, ids, replicas, tags)
-                found = plan(number, [], first, places, shard)
-                put_rows(t, found, replicas or 0, tags, table.partition_bytes or 0)
+                places = await self.maker.places(t, ids, wanted)
+                found = plan(number, [], first, places, wanted.shard)
+                put_rows(t, found, wanted)
                 made += found
                 pairs.append([old, number])
         ctx.state["new"] = pairs

@@ -7,13 +7,13 @@ adds what is missing and removes what is too much (procedures/master/schedulers/
 is left out stays as it is; `replicas` null means as many as its namespace says, else one at every
 node that carries the tags: the table's and its namespace's.
 
-Refused (NO_NODE_WITH_TAGS) if no member carries the tags: then nothing is changed.
+Refused (NO_NODE_WITH_TAGS) if no member carries the tags, or if those that do cannot give what the
+table is to survive (CANNOT_SURVIVE): then nothing is changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
@@ -29,7 +29,7 @@ from procedures.master.map.partitions import (
     placed_of,
     put_row,
 )
-from procedures.master.map.placement import carries, no_node_with
+from procedures.master.map.placement import carries, check_goal, no_node_with
 from procedures.master.members.moves import MasterTxn
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.steps import CatalogTxn
@@ -88,25 +88,24 @@ async def placed_anew(
     ctx: StepContext, namespace: Namespace, table: Table
 ) -> tuple[int, list[NodeId]]:
     """Write what a table wants into its rows of the map; how many there are, and the nodes that may
-    have replicas. Raises Refused (NO_NODE_WITH_TAGS), Busy.
+    have replicas. Raises Refused (NO_NODE_WITH_TAGS, CANNOT_SURVIVE), Busy.
     """
-    replicas, tags, shard = placement(namespace, table)
+    wanted = placement(namespace, table)
     m = MasterTxn(ctx.txn)
-    await check_shards(m, shard)
+    await check_shards(m, wanted.shard)
     nodes = await all_nodes(m)
     able = [
         row.id
         for row in nodes
-        if row.state is NodeState.MEMBER and not row.witness and carries(row.tags, tags)
+        if row.state is NodeState.MEMBER and not row.witness and carries(row.tags, wanted.tags)
     ]
     if not able:
-        raise no_node_with(tags, nodes)
+        raise no_node_with(wanted.tags, nodes)
+    check_goal(wanted, nodes)
     await hold_new_ones(m)  # none is split off meanwhile with the old values
     rows = [row for number in table.storage_ids for row in await placed_of(m, number)]
     for placed in rows:
         if placed.change:
             raise busy_with(placed)
-        size, there = table.partition_bytes or 0, replace(placed.descriptor, shard=shard)
-        row = placed._replace(descriptor=there, replicas=replicas or 0, tags=tags, bytes_max=size)
-        put_row(m, row)
+        put_row(m, placed.wanting(wanted))
     return len(rows), able

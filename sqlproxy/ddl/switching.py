@@ -69,10 +69,14 @@ ENABLE_NAMESPACE: Final = "EnableNamespace"
 MODIFY_NAMESPACE: Final = "ModifyNamespace"
 
 SETTLE_MS: Final = round(catalog.CATALOG_TTL_S * 1000) + 1_000  # the second: clocks of nodes differ
+_WHERE: Final = ("shard", "survive", "leaders")  # texts; "" or null: as the namespace has it
 _FIELDS: Final = frozenset(
-    {"namespace", "name", "add_columns", "replicas", "tags", "partition_bytes", "shard"}
+    {
+        *("namespace", "name", "add_columns", "replicas", "tags", "partition_bytes"),
+        *_WHERE,
+    }
 )
-_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags", "shard"})
+_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags", *_WHERE})
 
 Changed = Callable[[str, str], None]
 """A hint to the caches of this node that a table's descriptor changes."""
@@ -191,19 +195,23 @@ class ModifyTable(_Moves, _OfTable):
         args = known_fields(ctx.args, _FIELDS)
         if not _FIELDS & set(args) - {"namespace", "name"}:
             raise InvalidArgument(
-                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', 'shard', or several"
+                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', 'shard', 'survive', "
+                "'leaders', or several"
             )
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, *_path(args))
         replicas = args.get("replicas", table.replicas)
         tags = tuple(names_in(args, "tags")) if "tags" in args else table.tags
         columns = column_args(args, "add_columns")
-        size, shard = args.get("partition_bytes"), args.get("shard", table.shard) or ""
-        before, had = table, (table.replicas, table.tags, table.partition_bytes, table.shard)
-        moved = (replicas, tags, had[2] if size is None else size or None, shard) != had
+        size = args.get("partition_bytes")
+        where = {name: args.get(name, getattr(table, name)) or "" for name in _WHERE}
+        before, had = table, (table.replicas, table.tags, table.partition_bytes)
+        there = tuple(getattr(table, name) for name in _WHERE)
+        moved = (replicas, tags, had[2] if size is None else size or None) != had
+        moved = moved or tuple(where.values()) != there
         if moved or columns:
             table = await catalog.modify(
-                *(t, table, replicas, tags, columns), partition_bytes=size, shard=shard
+                *(t, table, replicas, tags, columns), partition_bytes=size, **where
             )
             self.tell(ctx)
         if moved:
@@ -275,17 +283,17 @@ class ModifyNamespace(_Moves):
     @step(first=True, point_of_no_return=True)
     async def modify(self, ctx: StepContext) -> Outcome:
         """One transaction, with the rows of the map of all its tables. Raises InvalidArgument,
-        TooLarge, NotFound, Refused (NO_NODE_WITH_TAGS), Busy.
+        TooLarge, NotFound, Refused (NO_NODE_WITH_TAGS, CANNOT_SURVIVE), Busy.
         """
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
-        if not {"replicas", "tags", "shard"} & set(args):
-            raise InvalidArgument("give 'replicas', 'tags', 'shard', or several of them")
+        if not _NAMESPACE_FIELDS & set(args) - {"namespace"}:
+            raise InvalidArgument(f"give one of {', '.join(sorted(_NAMESPACE_FIELDS - {'namespace'}))}")
         t = await CatalogTxn.of(ctx)
         had = await catalog.lookup_namespace(t, name_in(args, "namespace"))
         replicas = args.get("replicas", had.replicas)
         tags = tuple(names_in(args, "tags")) if "tags" in args else had.tags
-        shard = args.get("shard", had.shard) or ""
-        namespace = await catalog.modify_namespace(t, had, replicas, tags, shard)
+        where = [args.get(name, getattr(had, name)) or "" for name in _WHERE]
+        namespace = await catalog.modify_namespace(t, had, replicas, tags, *where)
         moved: list[Table] = []
         for table in await catalog.list_tables(t, had.name):
             if table.state in USABLE and placement(had, table) != placement(namespace, table):

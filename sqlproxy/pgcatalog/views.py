@@ -186,6 +186,8 @@ VIEWS: Final = {
             ("replicas", INT4, "how many it is to have; null: every node's"),
             ("tags", TEXTS, "where it is to be"),
             ("shard", TEXT, "storage shard of its own; empty: its database's"),
+            ("survive", TEXT, "what may be lost without stopping it; empty: as its database says"),
+            ("leaders", TEXT, "labels of the nodes that should lead it; empty: its database's"),
             ("version", INT8, "of its descriptor"),
         ),
     )

@@ -27,6 +27,7 @@ from kv.base.limits import (
     REPLICAS_MAX,
     TAGS_MAX,
 )
+from kv.base.placement import LEADERS_RULE, SURVIVE_RULE, canonical_leaders, is_goal
 from kv.base.shards import SHARD_RULE, is_shard
 from sqlproxy.values.types import NAME_BYTES_MAX
 
@@ -98,6 +99,18 @@ def check_shard(where: str, shard: object) -> None:
     """Raises InvalidArgument."""
     if not is_shard(shard):
         raise InvalidArgument(f"{where}: shard must be {SHARD_RULE}; got {shard!r:.60}")
+
+
+def check_survival(where: str, survive: object, leaders: object) -> None:
+    """Raises InvalidArgument."""
+    if not is_goal(survive):
+        raise InvalidArgument(f"{where}: survive must be {SURVIVE_RULE}; got {survive!r:.60}")
+    try:
+        canonical_leaders(leaders if isinstance(leaders, str) else "?")
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{where}: leaders must be {LEADERS_RULE}; got {leaders!r:.60}"
+        ) from error
 
 
 # -- the names that PostgreSQL makes

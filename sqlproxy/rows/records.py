@@ -3,7 +3,8 @@ key).
 
     NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, owner, acl,
                                              acl of the schema, [[role, kind, acl], …], comment,
-                                             comment of the schema or nil]; older rows end after
+                                             comment of the schema or nil, shard, survive, leaders];
+                                             empty ones at the end are left out; older rows end after
                                              `created` or `state`, rows without comments before them
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
@@ -79,6 +80,7 @@ _COLUMN_EXTRA: Final = (
     *("default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence"),
     *("uses", "comment"),
 )
+_PLAIN: Final = ("frozen", "owner", "comment", "shard", "survive", "leaders")
 _USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
 
 
@@ -113,12 +115,15 @@ def corrupt(key: bytes, why: str) -> Corruption:
 def encode_namespace(n: Namespace) -> list[object]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
     comments = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
-    if n.shard and not comments:
+    placed = [n.shard, n.survive, n.leaders]
+    while placed and not placed[-1]:
+        placed.pop()
+    if placed and not comments:
         comments = ["", None]
     if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or comments:
         defaults = [[role, kind, _encode_acl(acl)] for role, kind, acl in n.defaults]
         row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults, *comments]
-    return [*row, n.shard] if n.shard else row
+    return [*row, *placed]
 
 
 def decode_namespace(key: bytes, value: bytes) -> Namespace:
@@ -128,7 +133,7 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
     owner, acl, schema, defaults = more[3:7] if len(more) > 3 else ("", None, None, ())
     comment, of_schema = more[7:9] if len(more) > 7 else ("", None)
-    shard = more[9] if len(more) > 9 else ""
+    shard, survive, leaders = (*more[9:12], "", "", "")[:3]
     return Namespace(
         name,
         created,
@@ -142,6 +147,8 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
         comment,
         of_schema,
         shard,
+        survive,
+        leaders,
     )
 
 
@@ -273,7 +280,7 @@ def _encode_extra(table: Table) -> dict[str, object]:
         found["foreign_keys"] = [_encode_foreign_key(key) for key in table.foreign_keys]
     if table.referenced_by:
         found["referenced_by"] = list(table.referenced_by)
-    for name in ("frozen", "owner", "comment", "shard"):
+    for name in _PLAIN:
         if value := getattr(table, name):
             found[name] = value
     there = {kind: table.named_parts(kind) for kind in {note[0] for note in table.notes}}
@@ -354,7 +361,7 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
     predicates: dict[int, tuple[str, tuple[int, ...]]] = {}
     for name, value in extra.items():
-        if name in ("primary_key_name", "frozen", "owner", "comment", "shard"):
+        if name == "primary_key_name" or name in _PLAIN:
             found[name] = value
         elif name == "acl":
             found[name] = _decode_acl(value)

@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
+from kv.base.placement import Placement, canonical_leaders, votes
 from kv.base.shards import canonical
 from sqlproxy.rows.keys import unordered
 from sqlproxy.rows.naming import (
@@ -34,6 +35,7 @@ from sqlproxy.rows.naming import (
     check_partition_bytes,
     check_placement,
     check_shard,
+    check_survival,
     check_sql_name,
     made_name,
 )
@@ -74,7 +76,7 @@ Acl = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """`created` is the timestamp of the transaction that made it. `replicas`, `tags` and `shard`
+    """`created` is the timestamp of the transaction that made it. `replicas` and what places them
     are its tables' (`placement`). `state`: public, or disabled: then no table is made or enabled
     in it. `acl`: of the database that it is to SQL, `schema_acl`: of its schema public, `defaults`:
     of what is made in it.
@@ -92,6 +94,8 @@ class Namespace:
     comment: str = ""
     schema_comment: str | None = None  # None: the one that it has by itself
     shard: str = ""  # kv.base.shards
+    survive: str = ""  # kv.base.placement; so are leaders
+    leaders: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +332,9 @@ class Table:
     acl: Acl | None = None
     comment: str = ""
     notes: tuple[tuple[str, str, str], ...] = ()  # (INDEX or CONSTRAINT, its name, COMMENT ON)
-    shard: str = ""  # "": its namespace's
+    shard: str = ""  # "": its namespace's; so with the two below
+    survive: str = ""
+    leaders: str = ""
 
     def named_parts(self, kind: str) -> set[str]:
         """The names of its indexes, or of its constraints, which may be commented on."""
@@ -453,6 +459,8 @@ class Table:
         tags: Items[str] = (),
         partition_bytes: int | None = None,
         shard: str = "",
+        survive: str = "",
+        leaders: str = "",
     ) -> Table:
         """A checked descriptor that has no id yet (0), with column ids 1, 2, … in the order given.
 
@@ -467,6 +475,7 @@ class Table:
         check_placement(where, replicas, tags)
         check_partition_bytes(where, partition_bytes)
         check_shard(where, shard)
+        check_survival(where, survive, leaders)
         keyed = frozenset(primary_key)
         return Table(
             id=TableId(0),
@@ -482,6 +491,8 @@ class Table:
             tags=tuple(tags),
             partition_bytes=partition_bytes,
             shard=canonical(shard),
+            survive=survive,
+            leaders=canonical_leaders(leaders),
             next_column_id=len(numbered) + 1,
             primary_key_name=made_name(name, "", "pkey") if primary_key else "",
         )
@@ -572,21 +583,18 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
             )
 
 
-class Placement(NamedTuple):
-    """How many replicas a table has, which tags a node must carry to have one, and in which storage
-    shard they lie.
-    """
-
-    replicas: int | None
-    tags: tuple[str, ...]
-    shard: str
-
-
 def placement(namespace: Namespace, table: Table) -> Placement:
-    """Its own number and shard, else its namespace's; the tags of both."""
+    """What a table wants itself, else its namespace; the tags of both."""
     replicas = namespace.replicas if table.replicas is None else table.replicas
-    tags = tuple(dict.fromkeys((*namespace.tags, *table.tags)))
-    return Placement(replicas, tags, table.shard or namespace.shard)
+    survive = table.survive or namespace.survive
+    return Placement(
+        votes(survive, replicas or 0),
+        tuple(dict.fromkeys((*namespace.tags, *table.tags))),
+        table.partition_bytes or 0,
+        table.shard or namespace.shard,
+        survive,
+        table.leaders or namespace.leaders,
+    )
 
 
 Relation = Table | View | Sequence

@@ -54,6 +54,16 @@ async def _nothing(place: Place, args: Any, happened: bool) -> Any:
     return None
 
 
+async def _loss(place: Place) -> Any:
+    await place.table()
+    return {"lost": ["node=1"]}
+
+
+async def _t(place: Place) -> Any:
+    await place.table()
+    return NAME
+
+
 async def _empty(place: Place) -> Any:
     await place.table()
     return {}
@@ -633,6 +643,8 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.recover_node": Scenario(_a_node, _nothing, may_fail=True),
     "kvorum.explain_balance": Scenario(_empty, _nothing),
     "kvorum.explain_partitions": Scenario(_empty, _nothing),
+    "kvorum.explain_loss": Scenario(_loss, _nothing),
+    "kvorum.explain_table": Scenario(_t, _nothing),
     "kvorum.lock": Scenario(_lock, _nothing),
     "kvorum.sink_commit": Scenario(_staged, _is_written, start=_commit),
     "kvorum.sink_clean": Scenario(_staged, _is_cleaned, start=_commit),

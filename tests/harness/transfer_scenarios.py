@@ -10,6 +10,7 @@ from typing import Any, Final
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import TableId
 from kv.base.limits import TRANSFER_CHUNK_ROWS
+from kv.base.placement import Placement
 from kv.base.timestamps import compose
 from kvorum.transfer import manifest
 from kvorum.transfer.backup import all_tables, lock_names
@@ -68,7 +69,7 @@ async def _is_restored(place: Place, args: Any, happened: bool) -> Any:
 async def _loose(place: Place) -> Any:
     await place.table()
     place.before["loose"] = {LOOSE}
-    return {"ranges": [Range(LOOSE, 5, (b"g", b"p"), 3).to_plain()]}
+    return {"ranges": [Range(LOOSE, 5, (b"g", b"p"), Placement(3)).to_plain()]}
 
 
 async def _are_made(place: Place, args: Any, happened: bool) -> Any:

@@ -15,6 +15,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.keys import META_RANGE, table_range
+from kv.base.placement import Placement
 from kv.base.timestamps import compose
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
@@ -207,7 +208,8 @@ class World:
             where = [Place(tuple(map(NodeId, nodes))) for nodes in places]
             where = where or [Place(voters)] * (len(splits) + 1)
             made = plan(TableId(TABLE + i), splits, first, where)
-            put_rows(Writer(self), made, len(places[0]) if places else 0)
+            wanted = Placement(len(places[0]) if places else 0)
+            put_rows(Writer(self), made, wanted)
             first += len(made)
             for descriptor in made:
                 for number in descriptor.voters:

@@ -208,8 +208,9 @@ class HttpBackend:
         for field in ("replicas", "partition_bytes"):
             if (value := getattr(spec, field)) is not None:
                 body[field] = value
-        if spec.shard:
-            body["shard"] = spec.shard
+        for field in ("shard", "survive", "leaders"):
+            if value := getattr(spec, field):
+                body[field] = value
         for field in ("tags", "split_keys", "primary_key"):
             body[field] = list(getattr(spec, field))
         body["columns"] = [column.to_plain() for column in spec.columns]
@@ -357,5 +358,5 @@ def _table(answer: Mapping[str, Any]) -> TableInfo:
         tuple(answer.get("tags", ())),
         answer.get("state", "public"),
         answer.get("partition_bytes"),
-        answer.get("shard", ""),
+        *(answer.get(name, "") for name in ("shard", "survive", "leaders")),
     )

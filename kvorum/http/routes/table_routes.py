@@ -9,6 +9,7 @@ from pydantic import Field
 from kv.base import limits
 from kv.base.errors import NotFound
 from kv.base.rights import Action, Kind
+from kv.base.placement import LEADERS_RULE, SURVIVE_RULE
 from kv.base.shards import SHARD_RULE
 from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http.routes.declaring import (
@@ -44,6 +45,8 @@ _TABLE: Final = object_of(
     state=_STATE,
     partition_bytes=_NUMBER_OR_NULL,
     shard={"type": "string"},
+    survive={"type": "string"},
+    leaders={"type": "string"},
 )
 _NAMESPACE: Final = object_of(
     name={"type": "string"},
@@ -51,6 +54,8 @@ _NAMESPACE: Final = object_of(
     tags=_TEXTS,
     state=_STATE,
     shard={"type": "string"},
+    survive={"type": "string"},
+    leaders={"type": "string"},
 )
 _NAME: Final = object_of(name={"type": "string"})
 _DROPPED: Final = object_of(namespace={"type": "string"}, name={"type": "string"})
@@ -62,6 +67,8 @@ _DEFINE: Final = Right(Action.DEFINE, Kind.TABLE, TABLE)
 _PARTITION_BYTES: Final = "Bytes of keys and newest values above which a partition is split"
 _TABLES_TAGS: Final = "Tags that nodes must carry to hold replicas of its tables."
 _OWN_TAGS: Final = "Tags that nodes must carry to hold replicas."
+_SURVIVE: Final = "What may be lost without stopping anything"
+_LEADERS: Final = "Labels of the nodes that should lead"
 _REPLICAS: Final = "Copies of each partition of its tables that do not say otherwise"
 Replicas = Annotated[int | None, As(integer(1, limits.REPLICAS_MAX))]
 ReplicasOrNone = Annotated[int | None, As(integer(0, limits.REPLICAS_MAX))]
@@ -73,12 +80,16 @@ class NewNamespace(Body):
     replicas: Replicas = Field(None, description=f"{_REPLICAS}.")
     tags: Tags = Field([], description=_TABLES_TAGS)
     shard: Text = Field("", description=f"Storage shard of its tables: {SHARD_RULE}.")
+    survive: Text = Field("", description=f"{_SURVIVE} of its tables: {SURVIVE_RULE}.")
+    leaders: Text = Field("", description=f"{_LEADERS} them: {LEADERS_RULE}.")
 
 
 class NamespaceChange(Body):
     replicas: ReplicasOrNone = Field(None, description=f"{_REPLICAS}; 0: one at every node.")
     tags: Tags = Field([], description=_TABLES_TAGS)
     shard: Text = Field("", description="Storage shard of its tables; empty: the default one.")
+    survive: Text = Field("", description=f"{_SURVIVE} of its tables; empty: nothing.")
+    leaders: Text = Field("", description=f"{_LEADERS} them; empty: any.")
 
 
 class NewColumn(Body):
@@ -101,6 +112,8 @@ class NewTable(Body):
         int | None, As(integer(limits.PARTITION_BYTES_MAX_MIN, limits.PARTITION_BYTES_MAX_MAX))
     ] = Field(None, description=f"{_PARTITION_BYTES}; the cluster's setting if left out.")
     shard: Text = Field("", description=f"Storage shard, else its namespace's: {SHARD_RULE}.")
+    survive: Text = Field("", description=f"{_SURVIVE}, else its namespace's: {SURVIVE_RULE}.")
+    leaders: Text = Field("", description=f"{_LEADERS} it: {LEADERS_RULE}.")
     columns: Columns = Field([], description="Columns of a SQL table.")
     primary_key: Annotated[list[Text], Field(max_length=limits.COLUMNS_MAX)] = Field(
         [], description="Columns of the primary key."
@@ -118,6 +131,8 @@ class TableChange(Body):
     )
     tags: Tags = Field([], description=_OWN_TAGS)
     shard: Text = Field("", description="Storage shard; empty: its namespace's. Rows follow.")
+    survive: Text = Field("", description=f"{_SURVIVE}; empty: its namespace's.")
+    leaders: Text = Field("", description=f"{_LEADERS} it; empty: its namespace's.")
     add_columns: Columns = Field(
         [],
         description="New columns of a SQL table, after those that there are; they must be "
@@ -221,6 +236,8 @@ async def create_table(node: Node, ns: str, body: NewTable) -> Plain:
         primary_key=tuple(body.primary_key),
         partition_bytes=body.partition_bytes,
         shard=body.shard,
+        survive=body.survive,
+        leaders=body.leaders,
     )
     return _shown(await node.create_table(ns, body.name, spec))
 
@@ -280,4 +297,6 @@ def _shown(table: TableInfo) -> Plain:
         "state": table.state,
         "partition_bytes": table.partition_bytes,
         "shard": table.shard,
+        "survive": table.survive,
+        "leaders": table.leaders,
     }

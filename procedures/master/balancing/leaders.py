@@ -27,7 +27,7 @@ from procedures.master.balancing.model import (
     Refusal,
 )
 from procedures.master.balancing.replicas import TINY, Refusals, best_load, quality
-from procedures.master.balancing.rules import Forbidden, has_room, higher_pay
+from procedures.master.balancing.rules import Forbidden, has_room, higher_pay, stays_preferred
 
 LEADERS: Final = "leaders"
 _ALPHA: Final = 0.10
@@ -151,7 +151,7 @@ class LeaderBalancer:
         if partition.held:
             return Forbidden("held", partition.held)
         loads = (partition.reads, 0.0, 0.0)
-        found = has_room(self._state, target, loads)
+        found = stays_preferred(partition, source, target) or has_room(self._state, target, loads)
         if found is None and name == LEADERS:
             found = higher_pay(self._state, source, target, loads, loads, 1)
         return found

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kv.base.ids import NodeId, PartitionId
+from kv.base.placement import SURVIVE
 
 Loads = tuple[float, float, float]
 """One number per dimension."""
@@ -33,6 +34,11 @@ INFINITE: Final = float("inf")
 Level = Literal["dc", "rack", "server"]
 LEVELS: Final[tuple[Level, ...]] = ("dc", "rack", "server")
 """What fails together, the widest first."""
+
+
+def level_of(survive: str) -> Level | None:
+    """The level of a table's goal (kv.base.placement); None: it has none."""
+    return LEVELS[-1 - SURVIVE.index(survive)] if survive else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,10 @@ class PartitionView:
     """Who votes beside `nodes` and keeps no data."""
     ready: frozenset[NodeId] | None = None
     """Who of `nodes` could lead at once; None = all of them."""
+    survive: Level | None = None
+    """At which level its replicas keep apart; None: as the cluster's do."""
+    preferred: frozenset[NodeId] = frozenset()
+    """Nodes where its table wants to be led, and its replicas as far as its goal allows."""
 
     def having(
         self,
@@ -109,6 +119,8 @@ class PartitionView:
             self.held,
             self.witnesses,
             ready,
+            self.survive,
+            self.preferred,
         )
 
     def loads_at(self, node: int) -> Loads:

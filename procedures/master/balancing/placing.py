@@ -8,9 +8,12 @@ time; the first rule that finds something wins:
     few       fewer replicas than the table wants, and nodes that may have one
     many      more than it wants (a node came back, or the table wants fewer now)
     domain    two replicas that fail together though a node elsewhere could have one of them (I12)
+    leaders   a replica that could be where its table wants to be led, as far apart as it is
+    witness   of a table with a goal: one votes that is not needed, or is missing
     apart     one half of a hot partition, beside the other half (H5)
 
-Targets: the fewest other replicas in the same domain, then the zone of their traffic, of their
+Targets: the fewest other replicas in the same domain (at the level of the table's goal, if it has
+one), then where the table wants to be led, then the zone of their traffic, of their
 size, then the fewest replicas for what they are worth. Full ones are none.
 
 A group is changed only if a majority of it answers: else no change could be committed. A table that
@@ -22,8 +25,9 @@ is neither is waited for. Source: the ByteKV article, "replica placement schedul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from kv.base.ids import NodeId, PartitionId
 from procedures.master.balancing.cluster import ClusterState
@@ -41,9 +45,12 @@ from procedures.master.balancing.model import (
 from procedures.master.balancing.replicas import Refusals, moved
 from procedures.master.balancing.rules import has_room, may_have, shared
 
+_NONE: Final[Mapping[PartitionId, Sequence[NodeId]]] = {}
+
 
 class Placer:
-    """See the module. `wanted`: replicas by partition, 0 or missing = everywhere; `apart`: hot
+    """See the module. `wanted`: replicas by partition, 0 or missing = everywhere; `witnesses`: of
+    tables with a goal, who may vote beside them, the best one first; `apart`: hot
     partitions and the nodes that they must leave.
     """
 
@@ -51,6 +58,7 @@ class Placer:
         self,
         state: ClusterState,
         wanted: Mapping[PartitionId, int],
+        witnesses: Mapping[PartitionId, Sequence[NodeId]] = _NONE,
         *,
         dead: Collection[NodeId] = (),
         level: Level = "server",
@@ -58,6 +66,7 @@ class Placer:
     ) -> None:
         self.refusals = Refusals()
         self._state, self._wanted, self._dead, self._level = state, wanted, dead, level
+        self._witnesses = witnesses
         self._apart = apart or {}
         self._domains = [
             len({state.nodes[node].domains[: i + 1] for node in state.taking})
@@ -98,6 +107,8 @@ class Placer:
             or self._enough(partition)
             or self._not_too_many(partition)
             or self._further_apart(partition)
+            or self._to_the_preferred(partition)
+            or self._witness(partition)
             or self._away(partition)
         )
 
@@ -169,7 +180,8 @@ class Placer:
         def worth(node: NodeId) -> tuple[object, ...]:
             others = self._views(partition, without=node)
             return (
-                shared(self._state.nodes[node], others, self._level),
+                shared(self._state.nodes[node], others, self._level_of(partition)),
+                bool(partition.preferred) and node not in partition.preferred,
                 node != partition.leader,
                 self._state.used(node, TRAFFIC) + self._state.used(node, SIZE),
                 self._state.used(node, COUNT),
@@ -181,19 +193,53 @@ class Placer:
         return Fix(partition.id, victim, None, "many", text)
 
     def _further_apart(self, partition: PartitionView) -> Fix | None:
+        level = self._level_of(partition)
         for node in partition.nodes:
             if node not in self._state.nodes:
                 continue
             others = self._views(partition, without=node)
-            now = shared(self._state.nodes[node], others, self._level)
-            if not any(now) or now <= self._bound(others):
+            now = shared(self._state.nodes[node], others, level)
+            if not any(now) or now <= self._bound(others, level):
                 continue
             target = self._target(partition, without=node)
             if target is None:
                 continue
-            if shared(self._state.nodes[target], others, self._level) < now:
+            if shared(self._state.nodes[target], others, level) < now:
                 text = f"node {node} fails together with another one that has a replica"
                 return Fix(partition.id, node, target, "domain", text)
+        return None
+
+    def _to_the_preferred(self, partition: PartitionView) -> Fix | None:
+        nodes, level = self._state.nodes, self._level_of(partition)
+        for node in partition.nodes if partition.preferred else ():
+            if node not in nodes or node in partition.preferred:
+                continue
+            elsewhere = nodes.keys() - partition.preferred
+            target = self._target(partition, without=node, avoid=elsewhere)
+            others = self._views(partition, without=node)
+            if target is not None and shared(nodes[target], others, level) <= shared(
+                nodes[node], others, level
+            ):
+                text = f"its table prefers node {target} to node {node}"
+                return Fix(partition.id, node, target, "leaders", text)
+        return None
+
+    def _witness(self, partition: PartitionView) -> Fix | None:
+        """Copies come first: a witness is added beside an even number of them, and goes when the
+        copies that take its vote are there.
+        """
+        able = self._witnesses.get(partition.id)
+        if able is None:
+            return None
+        living = [n for n in able if n not in self._dead]
+        for node in partition.witnesses:
+            if node not in able or (node in self._dead and living):
+                text = f"node {node} is no witness that the table's goal needs"
+                return Fix(partition.id, node, None, "witness", text)
+        complete = len(partition.nodes) == self._wanted.get(partition.id, 0)
+        if living and complete and not partition.witnesses:
+            text = f"its copies are in two places: node {living[0]} votes in a third one"
+            return Fix(partition.id, None, living[0], "witness", text)
         return None
 
     def _away(self, partition: PartitionView) -> Fix | None:
@@ -210,13 +256,16 @@ class Placer:
 
     # ------------------------------------------------------------------------------ targets
 
+    def _level_of(self, partition: PartitionView) -> Level:
+        return partition.survive or self._level
+
     def _views(self, partition: PartitionView, *, without: NodeId | None = None) -> list[NodeView]:
         nodes = self._state.nodes
         return [nodes[n] for n in partition.nodes if n != without and n in nodes]
 
-    def _bound(self, others: Collection[NodeView]) -> tuple[int, ...]:
+    def _bound(self, others: Collection[NodeView], level: Level) -> tuple[int, ...]:
         """No node can share less than this with them."""
-        first = LEVELS.index(self._level)
+        first = LEVELS.index(level)
         return tuple(
             int(len({other.domains[: i + 1] for other in others}) >= self._domains[i])
             for i in range(first, len(LEVELS))
@@ -230,7 +279,7 @@ class Placer:
         avoid: Collection[NodeId] = (),
     ) -> NodeId | None:
         """The best node for one more replica, in place of the one at `without`."""
-        state = self._state
+        state, level = self._state, self._level_of(partition)
         others = self._views(partition, without=without)
         loads = (partition.writes, partition.size, 1.0)
         best: tuple[object, ...] | None = None
@@ -242,7 +291,8 @@ class Placer:
             if has_room(state, id_, loads) is not None:
                 continue
             key = (
-                shared(node, others, self._level),
+                shared(node, others, level),
+                id_ not in partition.preferred,
                 state.zone(id_, TRAFFIC),
                 state.zone(id_, SIZE),
                 state.used(id_, COUNT),
@@ -259,6 +309,10 @@ class Placer:
 
 
 def _after(partition: PartitionView, fix: Fix) -> PartitionView:
+    if fix.rule == "witness":
+        rest = tuple(n for n in partition.witnesses if n != fix.source)
+        some = rest if fix.target is None else (*rest, fix.target)
+        return replace(partition, witnesses=some)
     if fix.source is not None and fix.target is not None:
         return moved(partition, fix.source, fix.target)
     if fix.target is not None:

@@ -48,6 +48,7 @@ from procedures.master.balancing.rules import (
     higher_pay,
     keeps_apart,
     may_have,
+    stays_preferred,
 )
 
 TRIES_MAX: Final = 64  # replicas that are tried for one pair of nodes
@@ -168,6 +169,7 @@ class ReplicaBalancer:
             return Forbidden("held", partition.held)
         return (
             may_have(partition, state.nodes[target])
+            or stays_preferred(partition, source, target)
             or keeps_apart(state, partition, source, target, self._level)
             or has_room(state, target, loads)
             or higher_pay(state, source, target, loads, loads, d)

@@ -7,6 +7,7 @@ Whatever the dimension that a move is for:
     there     the target has a replica of it already
     tags      the target lacks a tag that its table wants (I14)
     domain    two replicas would fail together that did not before (I12)
+    leaders   it would leave the nodes where its table wants to be led
     hard      the target would be above a hard line: full, or the CPU used up (I4, I6)
 
 In the dimensions of higher priority than the one that it is for (I3, I4): the target must not come
@@ -49,10 +50,20 @@ def may_have(partition: PartitionView, node: NodeView) -> Forbidden | None:
     return None
 
 
+def stays_preferred(partition: PartitionView, source: NodeId, target: NodeId) -> Forbidden | None:
+    """Whether a replica or a leadership stays where the partition's table wants it."""
+    if source in partition.preferred and target not in partition.preferred:
+        return Forbidden("leaders", f"its table prefers node {source} to node {target}")
+    return None
+
+
 def keeps_apart(
     state: ClusterState, partition: PartitionView, source: NodeId, target: NodeId, level: Level
 ) -> Forbidden | None:
-    """Whether the replicas stay as independent of each other as they are."""
+    """Whether the replicas stay as independent of each other as they are, at the level of the
+    table's goal, else at `level`.
+    """
+    level = partition.survive or level
     others = [state.nodes[n] for n in partition.nodes if n != source and n in state.nodes]
     there = state.nodes[target]
     after = shared(there, others, level)

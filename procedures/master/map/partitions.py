@@ -1,7 +1,8 @@
 """The partition map, and making the partitions of a table.
 
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
-                 witnesses, replicas, [change], [tags], wanted leader, most bytes, storage shard]
+                 witnesses, replicas, [change], [tags], wanted leader, most bytes, storage shard,
+                 goal, labels of leaders]
                  (descriptor: the six fields of PartitionDescriptor.to_wire;
                  first voters absent in older rows, then `voters`; what follows them absent where
                  there are no witnesses, replicas are everywhere and nothing changes)
@@ -45,11 +46,13 @@ from kv.base.errors import Busy, Corruption, InvalidArgument, TooLarge
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.keys import escape, escape_open, table_prefix, table_range, u64
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
+from kv.base.placement import Placement, is_goal
 from kv.base.shards import is_shard
 
 FORMAT: Final = 1
 COUNTER_PARTITION: Final = "partition"
 FIRST_PARTITION: Final = META_PARTITION + 1
+EVERYWHERE: Final = Placement()
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
@@ -62,7 +65,8 @@ class Placed(NamedTuple):
     first: tuple[NodeId, ...]
     first_witnesses: tuple[NodeId, ...] = ()
     replicas: int = 0
-    """With data, that the table wants (placement.py); 0: one at every member."""
+    """With data, that the table wants (placement.py); of one with a goal, votes; 0: one at every
+    member."""
     change: tuple[Any, ...] = ()
     """What is being done to it: ("split", id, key) or ("merge", id)."""
     tags: tuple[str, ...] = ()
@@ -71,6 +75,29 @@ class Placed(NamedTuple):
     """Who should lead it, while it votes; 0: follows from the id (placement.preferred)."""
     bytes_max: int = 0
     """Above which it is split, as its table wants it; 0: the cluster's setting."""
+    survive: str = ""
+    """What may be lost without stopping it (kv.base.placement)."""
+    leaders: str = ""
+    """Labels of the nodes that should lead it."""
+
+    @property
+    def wants(self) -> Placement:
+        """What its table wants."""
+        shard = self.descriptor.shard
+        return Placement(
+            *(self.replicas, self.tags, self.bytes_max, shard, self.survive, self.leaders)
+        )
+
+    def wanting(self, wanted: Placement) -> Placed:
+        """The same one of a table that wants this from now on."""
+        return self._replace(
+            descriptor=replace(self.descriptor, shard=wanted.shard),
+            replicas=wanted.replicas,
+            tags=wanted.tags,
+            bytes_max=wanted.bytes_max,
+            survive=wanted.survive,
+            leaders=wanted.leaders,
+        )
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -113,11 +140,10 @@ class Maker(Protocol):
         self,
         t: Reader,
         ids: Sequence[PartitionId],
-        replicas: int | None,
-        tags: Sequence[str] = (),
+        wanted: Placement,
     ) -> list[Place]:
-        """Where each of these new partitions goes; `replicas`: how many with data the table wants
-        of each, None = everywhere; `tags`: that a node must carry. Raises Refused: none does.
+        """Where each of these new partitions of a table goes. Raises Refused: no node may have it,
+        or the cluster cannot give what it is to survive.
         """
         ...
 
@@ -174,8 +200,7 @@ class Partitions:
         self,
         t: Reader,
         ids: Sequence[PartitionId],
-        replicas: int | None,
-        tags: Sequence[str] = (),
+        wanted: Placement,
     ) -> list[Place]:
         """That one node, whatever it carries."""
         return [self._place] * len(ids)
@@ -246,16 +271,11 @@ def plan(
 
 
 def put_rows(
-    t: Txn,
-    descriptors: Sequence[PartitionDescriptor],
-    replicas: int = 0,
-    tags: Sequence[str] = (),
-    bytes_max: int = 0,
+    t: Txn, descriptors: Sequence[PartitionDescriptor], wanted: Placement = EVERYWHERE
 ) -> None:
     """Enter new partitions into the map: their voters are the first ones."""
     for d in descriptors:
-        wanted = Placed(d, d.voters, d.witnesses, replicas, tags=tuple(tags), bytes_max=bytes_max)
-        put_row(t, wanted)
+        put_row(t, Placed(d, d.voters, d.witnesses).wanting(wanted._replace(shard=d.shard)))
 
 
 async def check_shards(t: Reader, shard: str) -> None:
@@ -275,7 +295,8 @@ def put_row(t: Txn, placed: Placed) -> None:
     key = map_key(placed.descriptor.start)
     d = placed.descriptor
     row = [FORMAT, *replace(d, witnesses=(), shard="").to_wire(), list(placed.first)]
-    more = bool(placed.tags or placed.leads or placed.bytes_max or d.shard)
+    goal = [placed.survive, placed.leaders] if placed.survive or placed.leaders else []
+    more = bool(placed.tags or placed.leads or placed.bytes_max or d.shard or goal)
     if d.witnesses or placed.first_witnesses or placed.replicas or placed.change or more:
         row += [list(d.witnesses), list(placed.first_witnesses)]
     if placed.replicas or placed.change or more:
@@ -284,10 +305,10 @@ def put_row(t: Txn, placed: Placed) -> None:
         row.append(list(placed.change))
     if more:
         row += [list(placed.tags), placed.leads]
-    if placed.bytes_max or d.shard:
+    if placed.bytes_max or d.shard or goal:
         row.append(placed.bytes_max)
-    if d.shard:
-        row.append(d.shard)
+    if d.shard or goal:
+        row += [d.shard, *goal]
     t.put(key, seal(key, _encode(row)))
 
 
@@ -393,9 +414,13 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         shard = row[14] if len(row) > 14 else ""
         if not is_shard(shard):
             raise ValueError(f"its storage shard is {shard!r:.60}")
+        survive, leaders = row[15:17] if len(row) > 16 else ("", "")
+        if not is_goal(survive) or type(leaders) is not str:
+            raise ValueError(f"what it is to survive is {survive!r:.60}, led at {leaders!r:.60}")
         descriptor = replace(descriptor, shard=shard)
         placed = Placed(descriptor, first, first_witnesses, replicas, change)
-        return placed._replace(tags=tuple(tags), leads=NodeId(leads), bytes_max=bytes_max)
+        placed = placed._replace(tags=tuple(tags), leads=NodeId(leads), bytes_max=bytes_max)
+        return placed._replace(survive=survive, leaders=leaders)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

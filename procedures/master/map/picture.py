@@ -21,11 +21,18 @@ from dataclasses import dataclass, field
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX
 from procedures.master.balancing.cluster import ClusterState
-from procedures.master.balancing.model import DIMENSIONS, Dimension, NodeView, PartitionView
+from procedures.master.balancing.model import (
+    DIMENSIONS,
+    Dimension,
+    NodeView,
+    PartitionView,
+    level_of,
+)
 from procedures.master.balancing.prediction import Machine as Measured
 from procedures.master.balancing.prediction import UnitCost, costs, weights
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.partitions import Placed
+from procedures.master.map.placement import Seats, preferred_nodes, seats
 from procedures.master.map.replica_methods import GroupView
 from procedures.master.map.reports import Picture
 
@@ -82,9 +89,23 @@ def observed(
     }
 
 
-def wanted_by(rows: Iterable[Placed]) -> dict[PartitionId, int]:
-    """How many replicas each partition is to have; 0 = everywhere."""
-    return {row.descriptor.id: row.replicas for row in rows}
+def wanted_by(
+    rows: Iterable[Placed], nodes: Sequence[NodeRow]
+) -> tuple[dict[PartitionId, int], dict[PartitionId, tuple[NodeId, ...]]]:
+    """How many replicas each partition is to have (0 = everywhere), and of those whose table has a
+    goal, who may be a witness of it.
+    """
+    known: dict[tuple[int, tuple[str, ...], str], Seats] = {}
+    wanted: dict[PartitionId, int] = {}
+    witnesses: dict[PartitionId, tuple[NodeId, ...]] = {}
+    for row in rows:
+        of = (row.replicas, row.tags, row.survive)
+        if of not in known:
+            known[of] = seats(*of, nodes)
+        wanted[row.descriptor.id] = known[of].data
+        if row.survive:
+            witnesses[row.descriptor.id] = known[of].witnesses
+    return wanted, witnesses
 
 
 def picture(
@@ -116,8 +137,8 @@ def picture(
     return ClusterState(
         [_node(row, loads, cost[row.id], worth[row.id], live[row.id]) for row in here],
         [
-            _partition(placed, seen.get(placed.descriptor.id), loads, busy or {})
-            for seen in [speaking(views)]
+            _partition(placed, seen.get(placed.descriptor.id), loads, busy or {}, liked)
+            for seen, liked in [(speaking(views), preferred_nodes(rows, nodes))]
             for placed in rows
         ],
         dimensions,
@@ -150,7 +171,11 @@ def _node(row: NodeRow, loads: Loads, cost: float, worth: float, live: float) ->
 
 
 def _partition(
-    placed: Placed, view: GroupView | None, loads: Loads, busy: Mapping[int, str]
+    placed: Placed,
+    view: GroupView | None,
+    loads: Loads,
+    busy: Mapping[int, str],
+    liked: Mapping[str, frozenset[NodeId]],
 ) -> PartitionView:
     d = placed.descriptor
     load = loads.partitions.get(d.id, PartitionLoad())
@@ -165,6 +190,8 @@ def _partition(
         _held(placed, view, busy),
         d.witnesses,
         frozenset() if view is None else _ready(view),
+        level_of(placed.survive),
+        liked[placed.leaders],
     )
 
 

@@ -6,16 +6,22 @@ was made with `replicas` = k has k of them with data at each of its partitions:
 
   * only nodes that carry the table's tags, if it wants some;
   * nodes that answer come first: a replica at one that does not is made when it comes back;
-  * then datacenters, racks or machines (the cluster's safety level) that have none of the partition
-    yet: what they have fails together, so two replicas share one only if there is no other;
+  * then datacenters, racks or machines (the level of the table's goal, else the cluster's) that
+    have none of the partition yet: what they have fails together, so two replicas share one only if
+    there is no other;
+  * then nodes where the table wants to be led: writes wait for a majority, the nearer the better;
   * then the node with the fewest replicas; the lower id among equals.
+
+A table with a goal (`survive`, docs/decisions/1495) wants votes: `seats` says how many of them are
+copies with what there is, and who may be the witness that has the last one.
 
 Of two choices as good as that by answers and machines, the one counts whose leader (`preferred`)
 leads least: followers do but a part of the work.
 
 The choice is made once, when the partition is made, when a node is decommissioned (another one
 takes its place) or when there were fewer nodes than k and one more joined. Who should lead is what
-the row of the map says (`home`), else what follows from the id (`preferred`).
+the row of the map says (`home`), else what follows from the id (`preferred`); where the table
+prefers nodes, one of these.
 
 Left out here: load other than the number of replicas, and moving what was placed: that is
 procedures/master/balancing.
@@ -26,10 +32,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kv.base.errors import Refused
 from kv.base.ids import NodeId, PartitionId
-from procedures.master.balancing.model import LEVELS, Level
+from kv.base.placement import VOTES_MIN, Placement, is_preferred
+from procedures.master.balancing.model import LEVELS, Level, level_of
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.partitions import Placed
 
@@ -51,7 +59,12 @@ class Candidate:
 
     def domain(self, level: int) -> tuple[str, ...]:
         """What it fails together with; 0 = the datacenter, 2 = the machine."""
-        return (self.dc, self.rack, self.machine)[: level + 1]
+        return self.site[: level + 1]
+
+    @property
+    def site(self) -> tuple[str, str, str]:
+        """Its datacenter, rack and machine."""
+        return (self.dc, self.rack, self.machine)
 
 
 def candidates(
@@ -93,6 +106,71 @@ def no_node_with(tags: Collection[str], nodes: Iterable[NodeRow]) -> Refused:
     )
 
 
+class Seats(NamedTuple):
+    """Who is to vote for each partition of a table."""
+
+    data: int
+    """Copies; 0: one at every node."""
+    witnesses: tuple[NodeId, ...] = ()
+    """Of whom one votes beside the copies; none: nobody."""
+    short: str = ""
+    """Why the loss of one domain would stop it; empty: it would not, or the table has no goal."""
+
+
+def seats(replicas: int, tags: Collection[str], survive: str, nodes: Sequence[NodeRow]) -> Seats:
+    """See the module. Of v votes v // 2 may be lost, so no domain may have more; where there are
+    too few nodes for all votes, there are fewer, as long as three are left.
+    """
+    level = level_of(survive)
+    if level is None:
+        return Seats(replicas)
+    end = LEVELS.index(level) + 1
+    members = [row for row in nodes if row.state is NodeState.MEMBER]
+    sizes = Counter(
+        row.domains[:end] for row in members if not row.witness and carries(row.tags, tags)
+    )
+    beside = tuple(row.id for row in members if row.witness and row.domains[:end] not in sizes)
+    for witnesses in ((), beside) if beside else ((),):
+        for votes in range(replicas, VOTES_MIN - 1, -2):
+            copies = votes - bool(witnesses)
+            if sum(min(votes // 2, size) for size in sizes.values()) >= copies:
+                return Seats(copies, witnesses)
+    names = ", ".join("/".join(filter(None, domain)) or "(no label)" for domain in sorted(sizes))
+    there = f"in {len(sizes)} of them ({names})" if sizes else "nowhere"
+    return Seats(
+        replicas,
+        (),
+        f"to survive the loss of a {survive} takes copies in three of them, or in two and a "
+        f"witness in a third one; nodes that may have copies are {there}",
+    )
+
+
+def check_goal(wanted: Placement, nodes: Sequence[NodeRow]) -> None:
+    """Raises Refused: the members, whether or not they answer now, cannot give it."""
+    if short := seats(wanted.replicas, wanted.tags, wanted.survive, nodes).short:
+        raise Refused(
+            f"{short}: start nodes elsewhere with --labels first",
+            code="CANNOT_SURVIVE",
+            details={"survive": wanted.survive},
+        )
+
+
+def preferred_nodes(
+    rows: Iterable[Placed], nodes: Sequence[NodeRow]
+) -> dict[str, frozenset[NodeId]]:
+    """By the labels that tables name: the members with data that have them."""
+    return {
+        leaders: frozenset(
+            row.id
+            for row in nodes
+            if row.state is NodeState.MEMBER
+            and not row.witness
+            and is_preferred(leaders, row.domains)
+        )
+        for leaders in {row.leaders for row in rows}
+    }
+
+
 def preferred(partition: PartitionId, voters: Sequence[NodeId]) -> NodeId:
     """The voter that should lead: voters (with data) in order of their ids, one after the other."""
     ordered = sorted(voters)
@@ -104,11 +182,13 @@ def home(
     voters: Sequence[NodeId],
     wanted: NodeId | None = None,
     avoid: Collection[NodeId] = (),
+    liked: Collection[NodeId] = (),
 ) -> NodeId:
     """Who of the voters with data should lead: the wanted one, else the preferred one; none to be
-    avoided as long as there is another.
+    avoided as long as there is another, and of these one that the table likes, if there is one.
     """
     able = [node for node in voters if node not in avoid] or list(voters)
+    able = [node for node in able if node in liked] or able
     return wanted if wanted is not None and wanted in able else preferred(partition, able)
 
 
@@ -117,24 +197,30 @@ def spread(
     replicas: int,
     among: Sequence[Candidate],
     level: Level = "server",
+    leaders: str = "",
 ) -> list[tuple[NodeId, ...]]:
     """Nodes for each of these new partitions, ascending; fewer than `replicas` where there are not
     so many.
     """
     load = {one.node: one.replicas for one in among}
     leads = {one.node: one.leads for one in among}
+    liked = _liked(leaders, among)
     found = []
     for id_ in ids:
-        nodes = _choose(replicas, among, load, (), level)
-        even = _led_by_least(id_, len(nodes), among, load, leads, level)
+        nodes = _choose(replicas, among, load, (), level, liked)
+        even = [] if liked else _led_by_least(id_, len(nodes), among, load, leads, level)
         if _worth(even, among, level) >= _worth(nodes, among, level):
             nodes = even
         for node in nodes:
             load[node] += 1
         if nodes:
-            leads[preferred(id_, nodes)] += 1
+            leads[home(id_, nodes, liked=liked)] += 1
         found.append(tuple(sorted(nodes)))
     return found
+
+
+def _liked(leaders: str, among: Iterable[Candidate]) -> frozenset[NodeId]:
+    return frozenset(one.node for one in among if is_preferred(leaders, one.site))
 
 
 def _worth(nodes: Collection[NodeId], among: Sequence[Candidate], level: Level) -> tuple[int, ...]:
@@ -173,25 +259,26 @@ def _led_by_least(
 
 
 def one_more(
-    partitions: Iterable[tuple[Collection[NodeId], Collection[str]]],
+    partitions: Iterable[tuple[Collection[NodeId], Placement]],
     among: Sequence[Candidate],
     level: Level = "server",
 ) -> list[NodeId | None]:
-    """One more node for each partition, given by the nodes that have it and the tags that it wants;
+    """One more node for each partition, given by the nodes that have it and what its table wants;
     None where there is no other.
     """
     load = {one.node: one.replicas for one in among}
     found: list[NodeId | None] = []
-    for beside, tags in partitions:
-        able = [one for one in among if one.node in beside or carries(one.tags, tags)]
-        nodes = _choose(1, able, load, beside, level)
+    for beside, wanted in partitions:
+        able = [one for one in among if one.node in beside or carries(one.tags, wanted.tags)]
+        apart = level_of(wanted.survive) or level
+        nodes = _choose(1, able, load, beside, apart, _liked(wanted.leaders, able))
         for node in nodes:
             load[node] += 1
         found.append(nodes[0] if nodes else None)
     return found
 
 
-def lacks(placed: Placed, nodes: Iterable[NodeRow], *, without: int = 0) -> bool:
+def lacks(placed: Placed, nodes: Sequence[NodeRow], *, without: int = 0) -> bool:
     """Whether a table that wants a number of replicas has fewer of this partition, at nodes that
     stay; `without`: nor counting this one.
     """
@@ -201,7 +288,8 @@ def lacks(placed: Placed, nodes: Iterable[NodeRow], *, without: int = 0) -> bool
         for row in nodes
         if row.state in staying and not row.witness and carries(row.tags, placed.tags)
     }
-    return len(there.intersection(placed.nodes) - {without}) < placed.replicas
+    wanted = seats(placed.replicas, placed.tags, placed.survive, nodes).data
+    return len(there.intersection(placed.nodes) - {without}) < wanted
 
 
 def _choose(
@@ -210,6 +298,7 @@ def _choose(
     load: Mapping[NodeId, int],
     beside: Collection[NodeId],
     level: Level,
+    liked: Collection[NodeId] = (),
 ) -> list[NodeId]:
     """Up to `count` nodes that are not in `beside`, which have the partition already."""
     left = {one.node: one for one in among if one.node not in beside}
@@ -222,7 +311,10 @@ def _choose(
     while left and len(found) < count:
         best = min(
             left.values(),
-            key=lambda one: (not one.answers, shared(one), load[one.node], one.node),
+            key=lambda one: (
+                *(not one.answers, shared(one), one.node not in liked),
+                *(load[one.node], one.node),
+            ),
         )
         found.append(best.node)
         used.append(best)

@@ -78,7 +78,7 @@ class ServerCrash(ReplicaMove):
             return done(self._result(ctx, rows, back=True))
         placer = Placer(
             picture(nodes, rows, views, self._loads()),
-            wanted_by(rows),
+            *wanted_by(rows, nodes),
             dead={node, *self._dead()},
             level=self._level(),
         )

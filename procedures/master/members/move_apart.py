@@ -17,7 +17,7 @@ moved by then stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kv.base.errors import InvalidArgument, Refused
@@ -28,7 +28,7 @@ from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.registry import Registry, procedure, step
 from procedures.master.balancing.cluster import ClusterState
 from procedures.master.balancing.placing import Placer, beside
-from procedures.master.map.nodes import all_nodes
+from procedures.master.map.nodes import NodeRow, all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
 from procedures.master.map.picture import Loads, picture, wanted_by
 from procedures.master.members.moves import MasterTxn, MembershipServices, ReplicaMove
@@ -48,8 +48,10 @@ class _Moving(ReplicaMove):
 
     async def _seen(
         self, ctx: StepContext
-    ) -> tuple[ClusterState, dict[PartitionId, Placed]] | None:
-        """How the cluster stands, and the map; None: one of the two was merged, or dropped."""
+    ) -> tuple[ClusterState, dict[PartitionId, Placed], Sequence[NodeRow]] | None:
+        """How the cluster stands, the map, the members; None: one of the two was merged, or
+        dropped.
+        """
         args = _checked(ctx.args)
         ctx.state.setdefault("moved", 0)
         t = MasterTxn(ctx.txn)
@@ -58,7 +60,7 @@ class _Moving(ReplicaMove):
         if args["partition"] not in by_id or args["beside"] not in by_id:
             return None
         views = await self._groups.views([row.id for row in nodes])
-        return picture(nodes, rows, views, self._loads()), by_id
+        return picture(nodes, rows, views, self._loads()), by_id, nodes
 
     @staticmethod
     def _move(ctx: StepContext, source: int | None, target: int | None, why: str) -> Outcome:
@@ -76,14 +78,14 @@ class MoveApart(_Moving):
         seen = await self._seen(ctx)
         if seen is None:
             return done({"moved": ctx.state["moved"], "left": []})
-        state, rows = seen
+        state, rows, nodes = seen
         id_ = PartitionId(ctx.args["partition"])
         leave = rows[PartitionId(ctx.args["beside"])].descriptor.data_voters
         view = state.partitions[id_]
         left = [node for node in view.nodes if node in leave]
         if view.held and ctx.round < _ROUNDS_MAX:
             return again(delay_ms=MEMBERSHIP_PAUSE_MS)
-        wanted = wanted_by(list(rows.values()))
+        wanted, _ = wanted_by(rows.values(), nodes)
         placer = Placer(state, wanted, level=self._level(), apart={id_: leave})
         fix = placer.fix(view)
         if fix is None or fix.rule != "apart" or ctx.state["moved"] >= REPLICAS_MAX:
@@ -99,7 +101,7 @@ class MoveBeside(_Moving):
         seen = await self._seen(ctx)
         if seen is None:
             return done({"moved": ctx.state["moved"]})
-        state, _ = seen
+        state, *_ = seen
         mine, other = (PartitionId(ctx.args[name]) for name in ("partition", "beside"))
         view, neighbour = state.partitions[mine], state.partitions[other]
         if set(view.nodes) == set(neighbour.nodes):

@@ -183,7 +183,7 @@ class ReplicaMove:
             return []
         answering = await self._groups.views([row.id for row in nodes if row.id != node])
         among = [one for one in candidates(nodes, rows, answering.__contains__) if one.node != node]
-        asked = [(placed.nodes, placed.tags) for placed in leaving]
+        asked = [(placed.nodes, placed.wants) for placed in leaving]
         chosen = one_more(asked, among, self._level())
         return [
             (

@@ -33,7 +33,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, children, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step
-from procedures.master.balancing.model import NodeView
+from procedures.master.balancing.model import NodeView, level_of
 from procedures.master.balancing.rules import shared
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
 from procedures.master.map.partitions import Placed, busy_with, placed_partitions, put_row
@@ -158,13 +158,13 @@ class MoveReplica(Relocation):
         if (full := self._room(target, d.id)) is not None:
             raise _refused(full)
         others = [_site(nodes[n]) for n in d.data_voters if n != source and n in nodes]
-        level = self._level()
+        level = level_of(placed.survive) or self._level()
         before = shared(_site(nodes[source]), others, level) if source in nodes else (len(others),)
         if shared(_site(there), others, level) > before:
             where = "/".join(filter(None, there.domains))
             raise _refused(
                 f"node {target} ({where}) fails together with another node that has a replica "
-                f"(the cluster keeps replicas of a partition in different {level}s)"
+                f"(replicas of its table are kept in different {level}s)"
             )
 
     async def _leader(self, placed: Placed) -> int:

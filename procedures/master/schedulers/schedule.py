@@ -267,7 +267,7 @@ class Schedulers:
     def _fixes(self, seen: Seen) -> Placer:
         return Placer(
             seen.state,
-            wanted_by(seen.rows),
+            *wanted_by(seen.rows, seen.nodes),
             dead=seen.dead,
             level=self.level(),
         )
@@ -282,7 +282,9 @@ class Schedulers:
         elif fix.source is not None:
             await self._submit(REMOVE_REPLICA, {**args, "node": fix.source}, fix.reason)
         elif placed.replicas:
-            await self._submit(ADD_REPLICA, {**args, "node": fix.target, "replaces": 0}, fix.reason)
+            if fix.rule != "witness":
+                args["replaces"] = 0  # not if others have filled the place meanwhile
+            await self._submit(ADD_REPLICA, {**args, "node": fix.target}, fix.reason)
         elif fix.target is not None and fix.target not in filled:
             filled.add(fix.target)  # everything that is everywhere, at once
             if not self._lives(ADD_REPLICAS, fix.target):

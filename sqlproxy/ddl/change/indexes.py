@@ -109,11 +109,11 @@ class CreateIndex(Change):
             return done({"namespace": namespace.name, "name": index.name, "exists": True})
         index = await self._numbered(t, table, index, names)
         first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
-        replicas, tags, shard = placement(namespace, table)
+        wanted = placement(namespace, table)
         ids = [PartitionId(first)]
-        places = await self.services.partitions.places(t, ids, replicas, tags)
-        made = plan(index.id, [], first, places, shard)
-        put_rows(t, made, replicas or 0, tags, table.partition_bytes or 0)
+        places = await self.services.partitions.places(t, ids, wanted)
+        made = plan(index.id, [], first, places, wanted.shard)
+        put_rows(t, made, wanted)
         row = [records.FORMAT, relations.INDEX, table.id, index.id]
         await catalog.hold_namespace(t, table.namespace)
         await relations.put_name(t, table.namespace, index.name, row)

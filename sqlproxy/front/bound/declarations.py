@@ -78,7 +78,7 @@ class ForeignKeyDef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """`options`: replicas, tags, partition_bytes of WITH (…)."""
+    """`options` of WITH (…): front.ddl.ddl_options.TABLE_OPTIONS."""
 
     name: str
     columns: tuple[ColumnDef, ...]
@@ -304,7 +304,7 @@ class DropExpression:
 
 @dataclass(frozen=True, slots=True)
 class SetOptions:
-    """`options`: replicas, tags, partition_bytes; None as a value: RESET."""
+    """`options`: as of WITH (…); None as a value: RESET."""
 
     options: Mapping[str, object]
 

@@ -19,7 +19,13 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored, Select
 from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front.ddl.ddl_clauses import Clauses
-from sqlproxy.front.ddl.ddl_options import index_part, option_value, sequence_options, table_options
+from sqlproxy.front.ddl.ddl_options import (
+    NAMESPACE_OPTIONS,
+    index_part,
+    option_value,
+    sequence_options,
+    table_options,
+)
 from sqlproxy.front.ddl.ddl_tables import Draft, twice
 from sqlproxy.front.ddl.ddl_texts import (
     query_text,
@@ -228,10 +234,12 @@ class Definitions:
     # -- databases, DROP, RENAME
 
     def create_database(self, body: Node) -> d.CreateDatabase:
-        options = {}
+        options: dict[str, Any] = {}
         for node in body.get("options", ()):
             part = node["DefElem"]
-            options[part["defname"].lower()] = option_value(part)
+            name = part["defname"].lower()
+            placed = name in NAMESPACE_OPTIONS
+            options |= table_options([node]) if placed else {name: option_value(part)}
         for key, value in options.items():
             if key == "encoding" and str(value).upper().replace("-", "") in (
                 "UTF8",
@@ -246,7 +254,7 @@ class Definitions:
                     f"CREATE DATABASE as a copy of {value}",
                     hint="Leave TEMPLATE out and make the tables anew.",
                 )
-            if key in ("owner", "replicas", "tags", "shard", "connection_limit"):
+            if key in ("owner", "connection_limit", *NAMESPACE_OPTIONS):
                 continue
             if key in ("lc_collate", "lc_ctype", "locale") and (
                 value is None or str(value).lower().replace("-", "") in _LOCALES

@@ -18,7 +18,9 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes", "shard")
+_TEXTS: Final = ("shard", "survive", "leaders")
+NAMESPACE_OPTIONS: Final = ("replicas", "tags", *_TEXTS)
+TABLE_OPTIONS: Final = (*NAMESPACE_OPTIONS, "partition_bytes")
 
 
 def index_part(body: Node, known: set[str]) -> d.KeyPart:
@@ -100,7 +102,7 @@ def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def table_options(nodes: Sequence[Node]) -> dict[str, object]:
-    """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …, shard = 'logs'). Raises 22023 for
+    """WITH (replicas = 3, tags = 'ssd,eu', survive = 'rack', leaders = 'dc=eu', …). Raises 22023 for
     others.
     """
     found: dict[str, object] = {}
@@ -121,7 +123,7 @@ def table_options(nodes: Sequence[Node]) -> dict[str, object]:
             )
         if name == "tags":
             value = tuple(t.strip() for t in str(value).split(",") if t.strip())
-        elif name == "shard":
+        elif name in _TEXTS:
             value = str(value)
         elif not isinstance(value, int):
             raise SqlError(INVALID_PARAMETER, f'invalid value for integer option "{name}": {value}')

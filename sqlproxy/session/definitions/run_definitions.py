@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
+from sqlproxy.front.ddl.ddl_options import NAMESPACE_OPTIONS
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
 from sqlproxy.session.definitions import rename_objects
@@ -84,7 +85,8 @@ async def create_view(session: State, bound: d.CreateView) -> str:
 
 async def create_database(session: State, bound: d.CreateDatabase) -> str:
     check_outside(session, "CREATE DATABASE")
-    args = {"namespace": bound.name}
+    args: dict[str, object] = {"namespace": bound.name}
+    args |= {name: bound.options[name] for name in NAMESPACE_OPTIONS if name in bound.options}
     if (owner := bound.options.get("owner")) is not None:
         args["owner"] = await grant_privileges.new_owner(session, str(owner))
     await run(session, "CreateNamespace", args)

@@ -10,6 +10,7 @@ import pytest
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
+from kv.base.placement import Placement
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.partitions import (
@@ -348,8 +349,7 @@ class Spread:
         self,
         t: object,
         ids: Sequence[PartitionId],
-        replicas: int | None,
-        tags: Sequence[str] = (),
+        wanted: Placement,
     ) -> list[Place]:
         leader = self._world.leader(1)
         replica = None if leader is None else self._world.replica(leader.id, 1)

@@ -13,6 +13,7 @@ import pytest
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, Unavailable
 from kv.base.ids import NodeId, PartitionId
+from kv.base.placement import Placement
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
 from procedures.master.map.partitions import Placed, decode_placed, map_key, put_row
@@ -104,7 +105,7 @@ def test_f8_another_node_takes_the_place_of_one_that_leaves() -> None:
     """The replacement must not be where the partition is already, nor all at one node."""
     among = members("aabb", "5111")
     there = [[NodeId(n) for n in nodes] for nodes in ([1], [1], [3], [1, 2, 3, 4])]
-    assert one_more([(nodes, ()) for nodes in there], among) == [3, 4, 2, None]
+    assert one_more([(nodes, Placement()) for nodes in there], among) == [3, 4, 2, None]
 
 
 def row(*nodes: int, replicas: int = 0) -> Placed:
