@@ -1,5 +1,5 @@
-"""`kvorum explain balance|loss|table`, `kvorum partition move|transfer` and `kvorum table place`: where
-replicas are, why, and where they should be instead (docs/guides/balancing.md).
+"""`kvorum explain balance|loss|table`, `kvorum partition move|transfer` and `kvorum table place`:
+where replicas are, why, and where they should be instead (docs/guides/balancing.md).
 """
 
 from __future__ import annotations

@@ -53,11 +53,17 @@ class SimNetwork:
         self.peers_of: dict[int, SimPeers] = {}
         self.servers: dict[Address, SimServer] = {}
         self.cut: set[tuple[int, int]] = set()
+        self.ways_s: dict[tuple[int, int], float] = {}
+        """Between sites that are far apart: so long from one node to the other, LATENCY_S else."""
         self._random = random.Random(seed)
+
+    def _delay_s(self, source: int, target: int) -> float:
+        far_s = self.ways_s.get((source, target), 0.0)
+        return far_s + LATENCY_S * (0.5 + self._random.random())
 
     def later(self, source: int, target: int, fn: Callable[..., object], *args: Any) -> None:
         """Call after a delay, unless the way is cut then."""
-        delay_s = LATENCY_S * (0.5 + self._random.random())
+        delay_s = self._delay_s(source, target)
         self.loop.call_later(delay_s, self._arrive, source, target, fn, args)
 
     def _arrive(
@@ -71,7 +77,7 @@ class SimNetwork:
         if (source, target) in self.cut:
             self.loop.call_later(RESEND_S, self.reliably, source, target, fn, *args)
         else:
-            self.loop.call_later(LATENCY_S * (0.5 + self._random.random()), fn, *args)
+            self.loop.call_later(self._delay_s(source, target), fn, *args)
 
     def isolate(self, node: int) -> None:
         for other in self.peers_of:
@@ -104,7 +110,9 @@ class SimNetwork:
         time: Time | None = None,
     ) -> Connector:
         async def connect(address: Address) -> Link:
-            await asyncio.sleep(LATENCY_S)
+            there = self.servers.get(address)
+            far_s = 0.0 if there is None else self.ways_s.get((node, there.node), 0.0)
+            await asyncio.sleep(LATENCY_S + far_s)
             server = self.servers.get(address)
             if server is None or (node, server.node) in self.cut:
                 raise ConnectionRefusedError(111, "nobody listens")

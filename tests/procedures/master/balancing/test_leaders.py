@@ -46,3 +46,14 @@ def test_i13_nobody_hands_over_to_who_lags_or_takes_nothing() -> None:
     assert leaders.plan(picture([node(1), node(2), slow], parts)).moves == []
     moves = leaders.plan(picture([node(1), node(2), node(3)], parts)).moves
     assert {move.target for move in moves} == {3}
+
+
+def test_i12_leaderships_stay_where_their_table_wants_them() -> None:
+    """The balancer of load and the one of homes would hand them to and fro for ever."""
+    parts = [
+        part(n, [1, 2, 3], leader=1, reads=4, preferred=frozenset({1, 2})) for n in range(1, 7)
+    ]
+    moves = leaders.plan(picture([node(1), node(2), node(3)], parts)).moves
+    assert {move.target for move in moves} == {2}
+    parts = [part(n, [1, 2], leader=1, reads=4, preferred=frozenset({2})) for n in range(1, 7)]
+    assert {move.target for move in leaders.plan(picture([node(1), node(2)], parts)).moves} == {2}

@@ -142,3 +142,51 @@ def test_full_nodes_and_busy_partitions_are_left_alone() -> None:
     placer = Placer(picture(nodes, [part(7, [1, 2, 3], held="it splits")]), {7: 3}, dead={3})
     assert list(placer.fixes()) == []
     assert placer.refusals.kept[0].reason == "it splits"
+
+
+SITES = {1: "eu", 2: "eu", 3: "us", 4: "ap", 5: "us"}
+
+
+def sited(numbers: list[int]) -> list[Any]:
+    """Nodes in datacenters, each a rack and a server of its own."""
+    return [node(n, domains=(SITES[n], f"r{n}", f"s{n}")) for n in numbers]
+
+
+def test_i12_a_tables_goal_is_its_own_level() -> None:
+    """The cluster keeps servers apart; this table was promised datacenters."""
+    parts = [part(7, [1, 2, 3], survive="dc"), part(8, [1, 2, 3])]
+    assert fixes(sited([1, 2, 3, 4]), parts, 3) == [(7, 1, 4, "domain")]
+
+
+def test_i12_replicas_go_where_their_table_is_led_but_no_nearer_than_its_goal_allows() -> None:
+    """Writes would cross an ocean for nothing; or all copies would be in one place."""
+    eu = frozenset({1, 2})
+    nodes = sited([1, 2, 3, 4, 5])
+    assert fixes(nodes, [part(7, [3, 4], preferred=eu)], 2) == [(7, 3, 1, "leaders")]
+    assert fixes(nodes, [part(7, [1, 4], preferred=eu)], 2) == [(7, 4, 2, "leaders")]
+    assert fixes(nodes, [part(7, [1, 2], preferred=eu)], 2) == []
+    assert fixes(nodes, [part(7, [1, 3, 4], preferred=eu, survive="dc")], 3) == []
+    assert fixes(nodes, [part(7, [3, 4], preferred=eu, survive="dc")], 2) == [
+        (7, 3, 1, "leaders")
+    ]
+    # one too many: the one that is far away goes, of those that are as far apart
+    assert fixes(nodes, [part(7, [1, 2, 3], preferred=eu)], 2) == [(7, 3, None, "many")]
+
+
+def test_f17_a_witness_votes_while_copies_are_in_two_places() -> None:
+    """Two copies alone stop when either is lost; a witness that is not needed raises the majority
+    that every write waits for.
+    """
+    nodes, two = sited([1, 3]), part(7, [1, 3], survive="dc")
+    with_it = part(7, [1, 3], survive="dc", witnesses=(9,))
+    assert fixes(nodes, [two], 2, witnesses={7: (9, 8)}) == [(7, None, 9, "witness")]
+    assert fixes(nodes, [with_it], 2, witnesses={7: (9, 8)}) == []
+    assert fixes(nodes, [with_it], 2, witnesses={7: (9, 8)}, dead={9}) == [(7, 9, None, "witness")]
+    assert fixes(nodes, [with_it], 2, witnesses={7: (9,)}, dead={9}) == [], "there is no better one"
+    # a third place: first the copy, then the witness goes
+    three = sited([1, 3, 4])
+    assert fixes(three, [with_it], 3, witnesses={7: ()}) == [(7, None, 4, "few")]
+    there = part(7, [1, 3, 4], survive="dc", witnesses=(9,))
+    assert fixes(three, [there], 3, witnesses={7: ()}) == [(7, 9, None, "witness")]
+    # of a table without a goal witnesses are those of all partitions
+    assert fixes(three, [part(7, [1, 3, 4], witnesses=(9,))], 3) == []

@@ -1,0 +1,211 @@
+"""Sites far apart, in virtual time: what tables with a goal survive, where they are led, and how
+long reads and writes take (docs/decisions/1495). `python -m tests.kvorum.cluster.test_regions`
+prints the table of docs/guides/regions.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from statistics import median
+from typing import Any, Final
+
+import pytest
+
+import kvorum
+from kvorum.sdk.database import AsyncDatabase
+from tests.kvorum.cluster.test_balancing import KEYS, SPLITS, Sites, read, simulated, write
+
+ROUND_TRIP_MS: Final = {("a", "b"): 20, ("a", "c"): 60, ("b", "c"): 120}
+FIVE: Final = {1: "a/1", 2: "a/2", 3: "a/3", 4: "b/1", 5: "c/1"}
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "a copy at every node": {},
+    "survive rack, leaders dc=a": {"survive": "rack", "leaders": "dc=a"},
+    "survive datacenter, leaders dc=a": {"survive": "datacenter", "leaders": "dc=a"},
+    "survive datacenter, leaders dc=c": {"survive": "datacenter", "leaders": "dc=c"},
+}
+
+
+def at(places: dict[int, str], **more: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Settings of nodes at DC/RACK; `more`: by n1, n2, …"""
+    pairs = ((number, place.split("/")) for number, place in places.items())
+    return {
+        number: {"labels": (f"dc={dc}", f"rack={rack}"), **more.get(f"n{number}", {})}
+        for number, (dc, rack) in pairs
+    }
+
+
+def stretch(made: Sites, places: dict[int, str]) -> None:
+    """As far apart as the sites are."""
+    for one, other in itertools.permutations(places, 2):
+        pair = tuple(sorted((places[one][0], places[other][0])))
+        made.network.ways_s[one, other] = ROUND_TRIP_MS.get((pair[0], pair[1]), 0) / 2000
+
+
+async def leaders(made: Sites) -> dict[int, int | None]:
+    rows = await made.any().partitions()
+    return {row["id"]: row["leader"] for row in rows if row["id"] != 1}
+
+
+async def explained(made: Sites, what: str, args: dict[str, Any]) -> Any:
+    db = made.any()
+    return await db.wait(await db.submit(f"kvorum.explain_{what}", args))
+
+
+@pytest.mark.slow
+def test_f16_a_table_survives_the_datacenter_that_it_is_led_in() -> None:
+    """What was promised by `survive datacenter`, and told by `explain`, before and after."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table(
+            "default", "t", split_keys=SPLITS, survive="datacenter", leaders="dc=b"
+        )
+        found = await made.where()
+        assert all({FIVE[n][0] for n in nodes} == {"a", "b", "c"} for nodes in found.values())
+        await write(db, KEYS, "v")
+
+        async def led_in_b() -> bool:
+            return set((await leaders(made)).values()) == {4}
+
+        await made.until(led_in_b)
+        loss = await explained(made, "loss", {"lost": ["dc=b"]})
+        assert (loss["nodes"], loss["meta"]) == ([4], "serves")
+        (row,) = loss["tables"]
+        assert (row["survive"], row["serves"], row["hit"]) == ("datacenter", len(found), [])
+        loss = await explained(made, "loss", {"lost": ["dc=b", "dc=c"]})
+        assert loss["total"] == {"lost": 0, "stops": len(found), "serves": 0}
+        table = await explained(made, "table", {"namespace": "default", "name": "t"})
+        assert (table["copies"], table["preferred"], table["holds"]) == (3, [4], True)
+        assert table["stopped_by"] == {"server": [], "rack": [], "datacenter": []}
+        await made.crash(4)
+
+        async def led_elsewhere() -> bool:
+            return 4 not in (await leaders(made)).values() and None not in (
+                await leaders(made)
+            ).values()
+
+        await made.until(led_elsewhere)
+        await write(made.any(), KEYS, "w")
+        assert set((await read(made.any())).values()) == {b"w"}
+        await made.start(4)
+        await made.until(led_in_b, 300)
+
+    simulated(scenario, 5, at(FIVE))
+
+
+@pytest.mark.slow
+def test_f17_two_datacenters_with_copies_and_a_witness_survive_the_loss_of_any() -> None:
+    """Three copies in two places, of which one place has the majority, survive only the other."""
+    places = {1: "a/1", 2: "b/1", 3: "c/1"}
+    witness = {"witness": True}
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", survive="datacenter")
+        await write(db, KEYS, "v")
+        table = await explained(made, "table", {"namespace": "default", "name": "t"})
+        assert [row["copies"] for row in table["partitions"]] == [[1, 2]]
+        assert [row["witnesses"] for row in table["partitions"]] == [[3]]
+        for site in ("dc=a", "dc=b", "dc=c"):
+            loss = await explained(made, "loss", {"lost": [site]})
+            assert loss["total"] == {"lost": 0, "stops": 0, "serves": 1}
+        both = await explained(made, "loss", {"lost": ["dc=a", "dc=b"]})
+        assert both["total"] == {"lost": 1, "stops": 0, "serves": 0}, "the witness has no rows"
+        await made.crash(2)
+        await write(made.any(), KEYS, "w")
+        await made.start(2)
+        assert set((await read(made.any())).values()) == {b"w"}
+
+    settings = at(places, n3=witness)
+    for one in settings.values():
+        one["witnesses"] = (3,)
+    simulated(scenario, 3, settings)
+
+
+def test_i12_a_goal_that_the_members_cannot_give_is_refused_and_nothing_is_changed() -> None:
+    """A promise that nobody can keep, or half of a change."""
+    places = {1: "a/1", 2: "a/2", 3: "b/1"}
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", replicas=2)
+        for change in (
+            lambda: db.create_table("default", "u", survive="datacenter"),
+            lambda: db.modify_table("default", "t", survive="datacenter"),
+            lambda: db.modify_namespace("default", survive="datacenter"),
+        ):
+            with pytest.raises(kvorum.Refused, match="in 2 of them") as refused:
+                await change()
+            assert refused.value.code == "CANNOT_SURVIVE"
+        assert {t.name: (t.survive, t.replicas) for t in await db.tables("default")} == {
+            "t": ("", 2)
+        }
+        assert (await db.namespace("default")).survive == ""
+        await db.modify_namespace("default", survive="rack", leaders="dc=a")
+
+        async def three() -> bool:
+            return set((await made.where()).values()) == {(1, 2, 3)}
+
+        await made.until(three)
+
+    simulated(scenario, 3, at(places))
+
+
+async def measured(made: Sites, places: dict[int, str]) -> dict[str, dict[str, tuple[int, int]]]:
+    """By kind of table and site of the client: ms of a write and of a read (medians)."""
+    db = made.any()
+    for number, (_, options) in enumerate(KINDS.items()):
+        await db.create_table("default", f"t{number}", **options)
+        await db.table("default", f"t{number}").put("k", "v")
+    await asyncio.sleep(60)  # leaderships go home
+    clients = {places[n][0]: n for n in sorted(places, reverse=True)}
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for number, kind in enumerate(KINDS):
+        found[kind] = {}
+        for dc, node in sorted(clients.items()):
+            table = AsyncDatabase(made.nodes[node].backend, made._rng).table(
+                "default", f"t{number}"
+            )
+            put = [await _ms(made, lambda: table.put("k", "w")) for _ in range(9)]  # noqa: B023
+            get = [await _ms(made, lambda: table.get("k")) for _ in range(9)]  # noqa: B023
+            found[kind][dc] = (round(median(put)), round(median(get)))
+    return found
+
+
+async def _ms(made: Sites, call: Callable[[], Awaitable[object]]) -> float:
+    began = made.loop.time()
+    await call()
+    return 1000 * (made.loop.time() - began)
+
+
+def _table() -> dict[str, dict[str, tuple[int, int]]]:
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+
+    async def scenario(made: Sites) -> None:
+        stretch(made, FIVE)
+        found.update(await measured(made, FIVE))
+
+    simulated(scenario, 5, at(FIVE))
+    return found
+
+
+@pytest.mark.slow
+def test_f16_a_table_that_is_led_at_home_is_fast_there() -> None:
+    """What goals and preferences are for: no ocean between a client and its rows."""
+    found = _table()
+    at_home = found["survive rack, leaders dc=a"]["a"]
+    assert max(at_home) < 15, found
+    put, get = found["survive datacenter, leaders dc=a"]["a"]
+    assert get < 15, found
+    assert 20 <= put < 60, "a majority is one hop to b away"
+    assert found["survive datacenter, leaders dc=c"]["a"][0] >= 60, found
+
+
+if __name__ == "__main__":
+    rows = _table()
+    print("| table | " + " | ".join(f"client in {dc}" for dc in "abc") + " |")  # noqa: T201
+    for kind, sites in rows.items():
+        cells = " | ".join(f"{put} / {get} ms" for put, get in sites.values())
+        print(f"| {kind} | {cells} |")  # noqa: T201
