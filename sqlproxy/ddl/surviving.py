@@ -56,7 +56,8 @@ class ExplainLoss:
         found: list[dict[str, Any]] = []
         for namespace in await catalog.list_namespaces(t):
             for table in await catalog.list_tables(t, namespace.name):
-                there = [d for id_ in table.storage_ids for d in of_table.get(table_prefix(id_), ())]
+                prefixes = map(table_prefix, table.storage_ids)
+                there = [d for prefix in prefixes for d in of_table.get(prefix, ())]
                 goal = {"survive": placement(namespace, table).survive}
                 found.append({**_named(table), **goal, **_toll(there, gone)})
         found.sort(key=lambda one: [-one[name] for name in FATES[:-1]])
@@ -87,7 +88,7 @@ class ExplainTable:
         wanted = placement(namespace, table)
         there = seats(wanted.replicas, wanted.tags, wanted.survive, nodes)
         stops = breaking(rows, nodes)
-        (liked,) = preferred_nodes(rows[:1], nodes).values() if rows else [frozenset()]
+        liked = preferred_nodes(rows, nodes).get(wanted.leaders, frozenset())
         return done(
             {
                 **_named(table),

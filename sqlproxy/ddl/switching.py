@@ -287,7 +287,8 @@ class ModifyNamespace(_Moves):
         """
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
         if not _NAMESPACE_FIELDS & set(args) - {"namespace"}:
-            raise InvalidArgument(f"give one of {', '.join(sorted(_NAMESPACE_FIELDS - {'namespace'}))}")
+            fields = sorted(_NAMESPACE_FIELDS - {"namespace"})
+            raise InvalidArgument(f"give {', '.join(fields)}, or several of them")
         t = await CatalogTxn.of(ctx)
         had = await catalog.lookup_namespace(t, name_in(args, "namespace"))
         replicas = args.get("replicas", had.replicas)

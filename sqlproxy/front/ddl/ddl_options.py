@@ -102,7 +102,7 @@ def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def table_options(nodes: Sequence[Node]) -> dict[str, object]:
-    """WITH (replicas = 3, tags = 'ssd,eu', survive = 'rack', leaders = 'dc=eu', …). Raises 22023 for
+    """WITH (replicas = 3, tags = 'ssd,eu', survive = 'rack', …). Raises 22023 for
     others.
     """
     found: dict[str, object] = {}
