@@ -7,4 +7,5 @@ where replicas should be.
     reports liveness   what nodes tell in their beats, and who is silent
     picture            all of this as `balancing` wants it
     placement quiet    where replicas of a partition go; when nobody need be asked
+    survival           what is lost when nodes are
 """
