@@ -733,15 +733,24 @@ class Database(Facade[AsyncDatabase]):
         replicas: int | None = None,
         tags: Sequence[str] = (),
         shard: str = "",
+        survive: str = "",
+        leaders: str = "",
         exists_ok: bool = False,
     ) -> None:
         """Make a namespace. Its tables have `replicas` and lie in the storage shard `shard`, if
-        they do not say otherwise, and need nodes with its `tags` besides their own. Raises
+        they do not say otherwise, and need nodes with its `tags` besides their own; so with what
+        they `survive` and their `leaders` (see `create_table`). Raises
         AlreadyExists; with `exists_ok` one that is there stays as it is.
         """
         self._call(
             self._async.create_namespace(
-                name, replicas=replicas, tags=tags, shard=shard, exists_ok=exists_ok
+                name,
+                replicas=replicas,
+                tags=tags,
+                shard=shard,
+                survive=survive,
+                leaders=leaders,
+                exists_ok=exists_ok,
             )
         )
 
@@ -752,14 +761,24 @@ class Database(Facade[AsyncDatabase]):
         replicas: int | None = None,
         tags: Sequence[str] | None = None,
         shard: str | None = None,
+        survive: str | None = None,
+        leaders: str | None = None,
     ) -> NamespaceInfo:
         """Change how many replicas (0: everywhere) its tables have that do not say otherwise, which
-        tags nodes must carry to have them, and the storage shard ("": the default one); what is
+        tags nodes must carry to have them, the storage shard ("": the default one), what they
+        survive ("": nothing) and the labels of their leaders ("": any); what is
         left out stays. In one transaction with what it means for every table, or, if it is refused,
         not at all.
         """
         return self._call(
-            self._async.modify_namespace(name, replicas=replicas, tags=tags, shard=shard)
+            self._async.modify_namespace(
+                name,
+                replicas=replicas,
+                tags=tags,
+                shard=shard,
+                survive=survive,
+                leaders=leaders,
+            )
         )
 
     def disable_namespace(self, name: str) -> NamespaceInfo:
@@ -789,11 +808,15 @@ class Database(Facade[AsyncDatabase]):
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
         shard: str = "",
+        survive: str = "",
+        leaders: str = "",
         exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
         above `partition_bytes` is split (left out: as the cluster's setting says). `shard`: NAME or
-        NAME:universal, the storage shard whose files it has at every node. Raises AlreadyExists;
+        NAME:universal, the storage shard whose files it has at every node. `survive`: server, rack
+        or datacenter: the loss of any one stops nothing; replicas are votes then, an odd number
+        from 3 on. `leaders`: labels of the nodes that should lead, "dc=eu". Raises AlreadyExists;
         with `exists_ok` one that is there stays as it is, whatever its columns are.
         """
         return self._call(
@@ -807,6 +830,8 @@ class Database(Facade[AsyncDatabase]):
                 primary_key=primary_key,
                 partition_bytes=partition_bytes,
                 shard=shard,
+                survive=survive,
+                leaders=leaders,
                 exists_ok=exists_ok,
             )
         )
@@ -831,11 +856,14 @@ class Database(Facade[AsyncDatabase]):
         add_columns: Sequence[Column] = (),
         partition_bytes: int | None = None,
         shard: str | None = None,
+        survive: str | None = None,
+        leaders: str | None = None,
     ) -> TableInfo:
         """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
         nodes must carry to have them, the size above which its partitions are split (0: the
         cluster's), the storage shard ("": its namespace's; every node moves its rows there beside
-        what it serves), and add columns; what is left out stays. All of it or, if it is refused,
+        what it serves), what it survives and the labels of its leaders ("": its namespace's), and
+        add columns; what is left out stays. All of it or, if it is refused,
         nothing.
         """
         return self._call(
@@ -847,6 +875,8 @@ class Database(Facade[AsyncDatabase]):
                 add_columns=add_columns,
                 partition_bytes=partition_bytes,
                 shard=shard,
+                survive=survive,
+                leaders=leaders,
             )
         )
 
