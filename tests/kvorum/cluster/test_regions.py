@@ -1,6 +1,6 @@
 """Sites far apart, in virtual time: what tables with a goal survive, where they are led, and how
 long reads and writes take (docs/decisions/1495). `python -m tests.kvorum.cluster.test_regions`
-prints the table of docs/guides/regions.md.
+prints the table that docs/guides/regions.md speaks of.
 """
 
 from __future__ import annotations
