@@ -17,7 +17,7 @@ from kv.base.config_values import SITE_LABELS, domains
 SURVIVE: Final = ("server", "rack", "datacenter")
 SURVIVE_RULE: Final = f"{', '.join(SURVIVE[:-1])} or {SURVIVE[-1]}"
 _LABELS: Final = ", ".join(f"{name}=NAME" for name in SITE_LABELS)
-LEADERS_RULE: Final = f"labels of nodes: some of {_LABELS}"
+LEADERS_RULE: Final = f"some of {_LABELS}"
 VOTES_MIN: Final = 3
 
 

@@ -133,15 +133,15 @@ def table(
         return
     copies = answer["copies"] or "at every node"
     lines = [
-        f"survives  {answer['survive'] or 'no goal'}",
-        f"copies    {copies}{' and a witness' if answer['witness_at'] else ''}",
-        f"tags      {','.join(answer['tags']) or 'none'}",
-        f"leaders   {answer['leaders'] or 'any node'}",
+        f"survives   {answer['survive'] or 'no goal'}",
+        f"copies     {copies}{' and a witness' if answer['witness_at'] else ''}",
+        f"tags       {','.join(answer['tags']) or 'none'}",
+        f"leaders    {answer['leaders'] or 'any node'}",
     ]
     if answer["leaders"]:
-        lines.append(f"          nodes {', '.join(map(str, answer['preferred'])) or 'none'}")
+        lines.append(f"{'':11}nodes {', '.join(map(str, answer['preferred'])) or 'none'}")
     for level, domains in answer["stopped_by"].items():
-        lines.append(f"{level:10} {_stopped(level, domains)}")
+        lines.append(f"{level:11}{_stopped(level, domains)}")
     if answer["short"]:
         lines.append(f"the cluster cannot give it: {answer['short']}")
     elif not answer["holds"]:

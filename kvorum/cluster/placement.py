@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -28,10 +28,9 @@ from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Place, Placed, Reader, placed_partitions
 from procedures.master.map.placement import (
     candidates,
-    check_goal,
+    checked_seats,
+    home,
     no_node_with,
-    preferred,
-    seats,
     spread,
 )
 from procedures.verbs import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
@@ -65,14 +64,17 @@ class SpreadPartitions:
         everywhere: Callable[[], Place],
         answers: Callable[[NodeId], bool],
         settle: Callable[[Sequence[PartitionDescriptor]], Awaitable[None]],
-        level: Callable[[], Level] = lambda: "server",
+        level: Callable[[], Level],
+        homes: Callable[[], Awaitable[Mapping[PartitionId, NodeId]]],
     ) -> None:
         """`everywhere`: where partitions go whose table wants no number of replicas; `answers`:
-        whether a node is heard now; `settle`: ends what is anchored in partitions that go away.
+        whether a node is heard now; `settle`: ends what is anchored in partitions that go away;
+        `level`: what two replicas must not share; `homes`: who should lead, if not who follows
+        from the id.
         """
         self._calls = calls
         self._everywhere, self._answers, self._settle = everywhere, answers, settle
-        self._level = level
+        self._level, self._homes = level, homes
 
     async def places(
         self,
@@ -93,8 +95,7 @@ class SpreadPartitions:
             raise Unavailable("no node that keeps data is a member yet; trying again")
         if not wanted.replicas:
             return [Place(tuple(one.node for one in among))] * len(ids)
-        check_goal(wanted, nodes)
-        there = seats(wanted.replicas, wanted.tags, wanted.survive, nodes)
+        there = checked_seats(wanted, nodes)
         beside = tuple(sorted(there.witnesses, key=lambda node: not self._answers(node))[:1])
         level = level_of(wanted.survive) or self._level()
         found = spread(ids, there.data, among, level, wanted.leaders)
@@ -103,16 +104,17 @@ class SpreadPartitions:
     async def create(
         self, descriptors: Sequence[PartitionDescriptor], *, late: bool = False
     ) -> None:
-        """Replicas of all of them, at a majority of their voters at least; then each is led by
-        whom it prefers. `late`: see procedures.master.map.partitions.Maker.
+        """Replicas of all of them, at a majority of their voters at least; then each is led where
+        it is at home. `late`: see procedures.master.map.partitions.Maker.
         """
         if late:
             await self._at_voters(descriptors, CREATE_PARTITION, _without_members)
             return
         await self._at_voters(descriptors, CREATE_PARTITION, PartitionDescriptor.to_wire)
+        homes = await self._homes()
         first: dict[NodeId, list[object]] = {}
         for descriptor in descriptors:
-            leader = preferred(descriptor.id, descriptor.data_voters)
+            leader = home(descriptor.id, descriptor.data_voters, homes.get(descriptor.id))
             first.setdefault(leader, []).append(descriptor.id)
         async with asyncio.TaskGroup() as group:
             for node, ids in first.items():  # where that fails, an election follows by itself

@@ -90,7 +90,7 @@ class Upkeep:
         self._balancer = Balancer(
             groups,
             lambda: self._holders,
-            self._wanted,
+            self.homes,
             slow,
             Quiet(ports.timers.monotonic),
             lambda wanted: led(store.picture, store.pulse.health(), wanted, slow()),
@@ -121,7 +121,8 @@ class Upkeep:
             self._balance,
         ]
 
-    async def _wanted(self) -> Mapping[PartitionId, NodeId]:
+    async def homes(self) -> Mapping[PartitionId, NodeId]:
+        """Who should lead, where that does not follow from the id."""
         return wanted_leaders(await placed(self._store.txn), self._members, self._slow())
 
     def learn(self, rows: Sequence[NodeRow]) -> None:

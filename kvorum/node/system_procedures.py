@@ -37,7 +37,7 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     store = node.store
     partitions = SpreadPartitions(
         *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
-        node.balancing.schedulers.level,
+        *(node.balancing.schedulers.level, lambda: node.upkeep.homes()),
     )
     ports = node.ports
     change = ChangeServices(

@@ -1,8 +1,8 @@
 """What only the master can do for a restore, as procedures of their own: `kvorum.restore` asks for
 them wherever it runs.
 
-    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], what kv.base.placement.Placement has],
-                           …]}
+    kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], the fields of
+                           kv.base.placement.Placement], …]}
                            the partitions of tables and indexes under the ids of the backup; those
                            that are there already stay as they are. No table gets such an id any
                            more, and one that has it is refused
@@ -81,8 +81,9 @@ class Range:
         """Raises InvalidArgument. (A restore that began before there were shards or goals names
         none.)
         """
-        known = isinstance(row, list) and len(row) <= _FIELDS
-        match [*row, "", "", ""][:_FIELDS] if known else row:
+        if isinstance(row, list) and len(row) <= _FIELDS:
+            row = [*row, "", "", ""][:_FIELDS]
+        match row:
             case [
                 int(id),
                 int(epoch),

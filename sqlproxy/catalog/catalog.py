@@ -5,8 +5,8 @@ is the caller's. What may be created or dropped is decided inside the transactio
 creates of one name conflict.
 
     await bootstrap(t)                              namespaces `default` and `postgres`; idempotent
-    await create_namespace(t, name, replicas, tags) -> Namespace     AlreadyExists
-    await modify_namespace(t, ns, replicas, tags)   -> Namespace
+    await create_namespace(t, name, **placing)      -> Namespace     AlreadyExists
+    await modify_namespace(t, ns, change)           -> Namespace
     await switch_namespace(t, ns, state)            -> Namespace     `public` ⇄ `disabled`
     await drop_namespace(t, name)                                    NotFound, Refused (has tables)
     await schema_version(t, name)                   -> int           rises with every change in it
@@ -15,7 +15,7 @@ creates of one name conflict.
     await next_table_id(t)                          -> TableId
     await create_table_record(t, spec, table_id)    -> Table         state `creating`; AlreadyExists
     await publish(t, table)                         -> Table         `creating` → `public`
-    await modify(t, table, replicas, tags, columns) -> Table         InvalidArgument, AlreadyExists
+    await modify(t, table, change, columns)         -> Table         InvalidArgument, AlreadyExists
     await switch(t, table, state)                   -> Table         `public` ⇄ `disabled`
     await lookup_any(t, ns, name)                   -> Table         public or disabled; NotFound
     await start_drop(t, ns, name)                   -> Table         any state → `dropping`
@@ -36,7 +36,7 @@ removed), schema versions on commits (docs/decisions/1013).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -47,16 +47,8 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
-from kv.base.placement import canonical_leaders
-from kv.base.shards import canonical
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import (
-    check_name,
-    check_partition_bytes,
-    check_placement,
-    check_shard,
-    check_survival,
-)
+from sqlproxy.rows.naming import check_name
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -78,6 +70,7 @@ from sqlproxy.rows.schema import (
     EnumType,
     Namespace,
     Table,
+    placed,
     with_columns,
 )
 from sqlproxy.values import enums
@@ -157,20 +150,12 @@ async def bootstrap(t: Writer) -> None:
             _put(t, namespace_key(name), records.encode_namespace(Namespace(name, t.start_ts)))
 
 
-async def create_namespace(
-    t: Writer,
-    name: str,
-    replicas: int | None = None,
-    tags: tuple[str, ...] = (),
-    owner: str = "",
-    shard: str = "",
-    survive: str = "",
-    leaders: str = "",
-) -> Namespace:
-    """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
+async def create_namespace(t: Writer, name: str, *, owner: str = "", **placing: Any) -> Namespace:
+    """`placing`: see `sqlproxy.rows.schema.placed`. Raises InvalidArgument (name), AlreadyExists,
+    TooLarge (too many).
+    """
     check_name("namespace", name)
-    new = Namespace(name, t.start_ts, owner=owner)
-    made = _placed(new, replicas, tags, shard, survive, leaders)
+    made = placed(Namespace(name, t.start_ts, owner=owner), placing)
     if (await t.get(namespace_key(name)))[0] is not None:
         as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
@@ -178,42 +163,11 @@ async def create_namespace(
     return _write_namespace(t, made)
 
 
-async def modify_namespace(
-    t: Writer,
-    namespace: Namespace,
-    replicas: int | None,
-    tags: tuple[str, ...],
-    shard: str,
-    survive: str,
-    leaders: str,
-) -> Namespace:
-    """What its tables have that do not say otherwise. The rows of the partition map are the
-    caller's. Raises InvalidArgument, TooLarge.
+async def modify_namespace(t: Writer, namespace: Namespace, change: Mapping[str, Any]) -> Namespace:
+    """What its tables have that do not say otherwise (`sqlproxy.rows.schema.placed`). The rows of
+    the partition map are the caller's. Raises InvalidArgument, TooLarge.
     """
-    return _write_namespace(t, _placed(namespace, replicas, tags, shard, survive, leaders))
-
-
-def _placed(
-    n: Namespace,
-    replicas: int | None,
-    tags: tuple[str, ...],
-    shard: str,
-    survive: str,
-    leaders: str,
-) -> Namespace:
-    """With these, checked. Raises InvalidArgument, TooLarge."""
-    where = f"namespace {n.name}"
-    check_placement(where, replicas, tags)
-    check_shard(where, shard)
-    check_survival(where, survive, leaders)
-    return replace(
-        n,
-        replicas=replicas,
-        tags=tags,
-        shard=canonical(shard),
-        survive=survive,
-        leaders=canonical_leaders(leaders),
-    )
+    return _write_namespace(t, placed(namespace, change))
 
 
 async def put_namespace(t: Writer, namespace: Namespace) -> None:
@@ -394,42 +348,14 @@ async def publish(t: Writer, table: Table, *, frozen: bool = False) -> Table:
 
 
 async def modify(
-    t: Writer,
-    table: Table,
-    replicas: int | None,
-    tags: tuple[str, ...],
-    columns: Sequence[ColumnLike] = (),
-    *,
-    partition_bytes: int | None = None,
-    shard: str | None = None,
-    survive: str | None = None,
-    leaders: str | None = None,
+    t: Writer, table: Table, change: Mapping[str, Any], columns: Sequence[ColumnLike] = ()
 ) -> Table:
-    """Another number of replicas, other tags, `columns` after those that there are, another size
-    of partitions (None: as it is; 0: the cluster's), another storage shard, goal or labels of
-    leaders (None: as it is; "": its namespace's). Raises InvalidArgument, TooLarge, AlreadyExists
-    (a column), NotFound.
+    """Placed otherwise (`sqlproxy.rows.schema.placed`), and with `columns` after those that there
+    are. Raises InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.
     """
-    check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
     same = await _same(t, table)
     wider = with_columns(same, columns) if columns else same
-    size = same.partition_bytes if partition_bytes is None else partition_bytes or None
-    check_partition_bytes(f"table {table.path}", size)
-    shard = same.shard if shard is None else shard
-    survive = same.survive if survive is None else survive
-    leaders = same.leaders if leaders is None else leaders
-    check_shard(f"table {table.path}", shard)
-    check_survival(f"table {table.path}", survive, leaders)
-    changed = replace(
-        wider,
-        replicas=replicas,
-        tags=tags,
-        partition_bytes=size,
-        shard=canonical(shard),
-        survive=survive,
-        leaders=canonical_leaders(leaders),
-        version=same.version + 1,
-    )
+    changed = replace(placed(wider, change), version=same.version + 1)
     await write(t, changed)
     return changed
 

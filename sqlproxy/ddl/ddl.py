@@ -1,8 +1,7 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
-    CreateNamespace  {namespace, replicas?, tags?, shard?, survive?, leaders?, owner?}    what its
-                     tables have that do
-                     not say otherwise; whose it is (a role of SQL)
+    CreateNamespace  {namespace, replicas?, tags?, shard?, survive?, leaders?, owner?}
+                     what its tables have that do not say otherwise; whose it is (a role of SQL)
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
                       primary_key?, replicas?, tags?, partition_bytes?, shard?, survive?,
@@ -75,12 +74,14 @@ from sqlproxy.ddl.steps import (
     names_in,
     names_to_drop,
     namespace_locks,
+    placing_in,
     table_locks,
     wrong_kind,
 )
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import (
     DEFAULT_NAMESPACE,
+    PLACING,
     POSTGRES_NAMESPACE,
     ROWID,
     Column,
@@ -89,6 +90,7 @@ from sqlproxy.rows.schema import (
     Sequence,
     Table,
     View,
+    placed,
     placement,
 )
 from sqlproxy.values.refusals import refusal
@@ -96,16 +98,13 @@ from sqlproxy.values.refusals import refusal
 _CREATE_FIELDS = frozenset(
     {
         *("namespace", "name", "split_keys", "columns", "primary_key", "primary_key_name"),
-        *("replicas", "tags", "partition_bytes", "shard", "survive", "leaders"),
-        *("hidden_key", "if_not_exists"),
+        *(*PLACING, "partition_bytes", "hidden_key", "if_not_exists"),
         *("indexes", "checks", "foreign_keys", "behind_changes", "owner"),
     }
 )
 _DROPPED_AT_ONCE = 100  # tables of a namespace
 _DROP_FIELDS = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
-_NAMESPACE_FIELDS = frozenset(
-    {"namespace", "replicas", "tags", "owner", "shard", "survive", "leaders"}
-)
+_NAMESPACE_FIELDS = frozenset({"namespace", "owner", *PLACING})
 
 
 def register(registry: Registry, services: DdlServices) -> None:
@@ -124,11 +123,9 @@ class CreateNamespace:
     async def create(self, ctx: StepContext) -> Outcome:
         name = name_in(ctx.args, "namespace")
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
-        wanted = args.get("replicas"), tuple(names_in(args, "tags"))
         owner = name_in(args, "owner") if "owner" in args else ""
-        where = {name: args.get(name, "") for name in ("shard", "survive", "leaders")}
         t = await CatalogTxn.of(ctx)
-        await catalog.create_namespace(t, name, *wanted, owner=owner, **where)
+        await catalog.create_namespace(t, name, owner=owner, **placing_in(args))
         return done({"namespace": name})
 
 
@@ -392,18 +389,8 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     if args.get("hidden_key") and not primary_key:
         columns.append(hidden_key())
         primary_key = [ROWID]
-    table = Table.declare(
-        namespace,
-        name,
-        columns=columns,
-        primary_key=primary_key,
-        replicas=args.get("replicas"),
-        tags=names_in(args, "tags"),
-        partition_bytes=args.get("partition_bytes"),
-        shard=args.get("shard", ""),
-        survive=args.get("survive", ""),
-        leaders=args.get("leaders", ""),
-    )
+    bare = Table.declare(namespace, name, columns=columns, primary_key=primary_key)
+    table = placed(bare, placing_in(args))
     key_name = args.get("primary_key_name") or ""
     if key_name:
         check_sql_name("primary key", key_name)

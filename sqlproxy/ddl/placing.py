@@ -29,10 +29,10 @@ from procedures.master.map.partitions import (
     placed_of,
     put_row,
 )
-from procedures.master.map.placement import carries, check_goal, no_node_with
+from procedures.master.map.placement import carries, checked_seats, no_node_with
 from procedures.master.members.moves import MasterTxn
 from sqlproxy.catalog import catalog
-from sqlproxy.ddl.steps import CatalogTxn
+from sqlproxy.ddl.steps import CatalogTxn, placing_in
 from sqlproxy.rows.schema import Namespace, Table, placement
 
 PLACE_TABLE: Final = "kvorum.place_table"
@@ -68,16 +68,14 @@ class PlaceTable:
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, args["namespace"], args["name"])
         namespace = await catalog.lookup_namespace(t, args["namespace"])
-        replicas = args.get("replicas", table.replicas)
-        tags = tuple(args.get("tags", table.tags))
-        table = await catalog.modify(t, table, replicas, tags)
+        table = await catalog.modify(t, table, placing_in(args))
         partitions, nodes = await placed_anew(ctx, namespace, table)
         return done(
             {
                 "namespace": table.namespace,
                 "name": table.name,
-                "replicas": replicas,
-                "tags": list(tags),
+                "replicas": table.replicas,
+                "tags": list(table.tags),
                 "partitions": partitions,
                 "nodes": nodes,
             }
@@ -101,7 +99,7 @@ async def placed_anew(
     ]
     if not able:
         raise no_node_with(wanted.tags, nodes)
-    check_goal(wanted, nodes)
+    checked_seats(wanted, nodes)
     await hold_new_ones(m)  # none is split off meanwhile with the old values
     rows = [row for number in table.storage_ids for row in await placed_of(m, number)]
     for placed in rows:

@@ -20,6 +20,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.version_waits import Settled
+from sqlproxy.rows.schema import PLACING
 from sqlproxy.values.refusals import invalid
 from txn.results import ScanPage
 
@@ -125,6 +126,21 @@ def names_in(args: Mapping[str, object], field: str) -> list[str]:
         if not isinstance(name, str):
             raise InvalidArgument(f"the argument {field!r} must hold names, got {name!r:.80}")
     return names
+
+
+def placing_in(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the arguments say of `sqlproxy.rows.schema.placed`; null is the same as nothing at all,
+    but for replicas: as many as the namespace says.
+    """
+    found = {name: args[name] for name in PLACING if name in args}
+    found = {name: "" if value is None else value for name, value in found.items()}
+    if "replicas" in args:
+        found["replicas"] = args["replicas"]
+    if "tags" in args:
+        found["tags"] = tuple(names_in(args, "tags"))
+    if (size := args.get("partition_bytes")) is not None:
+        found["partition_bytes"] = size or None
+    return found
 
 
 async def drop_along(t: CatalogTxn, drop: Plan, changed: Callable[[str, str], None]) -> None:

@@ -86,7 +86,7 @@ class ExplainTable:
         nodes = await all_nodes(m)
         rows = [row for id_ in table.storage_ids for row in await placed_of(m, id_)]
         wanted = placement(namespace, table)
-        there = seats(wanted.replicas, wanted.tags, wanted.survive, nodes)
+        there = seats(wanted, nodes)
         stops = breaking(rows, nodes)
         liked = preferred_nodes(rows, nodes).get(wanted.leaders, frozenset())
         return done(

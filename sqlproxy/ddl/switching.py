@@ -34,7 +34,7 @@ Columns are dropped and changed by `sqlproxy.ddl.change`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, ClassVar, Final
 
 from kv.base.errors import InvalidArgument, KvorumError
@@ -53,11 +53,11 @@ from sqlproxy.ddl.steps import (
     DdlServices,
     known_fields,
     name_in,
-    names_in,
     namespace_locks,
+    placing_in,
     table_locks,
 )
-from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, Table, placement
+from sqlproxy.rows.schema import DISABLED, PLACING, PUBLIC, USABLE, Table, placed, placement
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +69,7 @@ ENABLE_NAMESPACE: Final = "EnableNamespace"
 MODIFY_NAMESPACE: Final = "ModifyNamespace"
 
 SETTLE_MS: Final = round(catalog.CATALOG_TTL_S * 1000) + 1_000  # the second: clocks of nodes differ
-_WHERE: Final = ("shard", "survive", "leaders")  # texts; "" or null: as the namespace has it
-_FIELDS: Final = frozenset(
-    {
-        *("namespace", "name", "add_columns", "replicas", "tags", "partition_bytes"),
-        *_WHERE,
-    }
-)
-_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags", *_WHERE})
+_CHANGES: Final = frozenset({"add_columns", "partition_bytes", *PLACING})
 
 Changed = Callable[[str, str], None]
 """A hint to the caches of this node that a table's descriptor changes."""
@@ -192,27 +185,13 @@ class ModifyTable(_Moves, _OfTable):
     @step(first=True, point_of_no_return=True)
     async def modify(self, ctx: StepContext) -> Outcome:
         """One transaction. Raises InvalidArgument, TooLarge, NotFound, Refused, Busy."""
-        args = known_fields(ctx.args, _FIELDS)
-        if not _FIELDS & set(args) - {"namespace", "name"}:
-            raise InvalidArgument(
-                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', 'shard', 'survive', "
-                "'leaders', or several"
-            )
+        args = _some(ctx.args, _CHANGES, {"namespace", "name"})
         t = await CatalogTxn.of(ctx)
-        table = await catalog.lookup_any(t, *_path(args))
-        replicas = args.get("replicas", table.replicas)
-        tags = tuple(names_in(args, "tags")) if "tags" in args else table.tags
-        columns = column_args(args, "add_columns")
-        size = args.get("partition_bytes")
-        where = {name: args.get(name, getattr(table, name)) or "" for name in _WHERE}
-        before, had = table, (table.replicas, table.tags, table.partition_bytes)
-        there = tuple(getattr(table, name) for name in _WHERE)
-        moved = (replicas, tags, had[2] if size is None else size or None) != had
-        moved = moved or tuple(where.values()) != there
+        before = table = await catalog.lookup_any(t, *_path(args))
+        change, columns = placing_in(args), column_args(args, "add_columns")
+        moved = placed(table, change) != table
         if moved or columns:
-            table = await catalog.modify(
-                *(t, table, replicas, tags, columns), partition_bytes=size, **where
-            )
+            table = await catalog.modify(t, table, change, columns)
             self.tell(ctx)
         if moved:
             await placed_anew(ctx, await catalog.lookup_namespace(t, table.namespace), table)
@@ -285,28 +264,32 @@ class ModifyNamespace(_Moves):
         """One transaction, with the rows of the map of all its tables. Raises InvalidArgument,
         TooLarge, NotFound, Refused (NO_NODE_WITH_TAGS, CANNOT_SURVIVE), Busy.
         """
-        args = known_fields(ctx.args, _NAMESPACE_FIELDS)
-        if not _NAMESPACE_FIELDS & set(args) - {"namespace"}:
-            fields = sorted(_NAMESPACE_FIELDS - {"namespace"})
-            raise InvalidArgument(f"give {', '.join(fields)}, or several of them")
+        args = _some(ctx.args, frozenset(PLACING), {"namespace"})
         t = await CatalogTxn.of(ctx)
         had = await catalog.lookup_namespace(t, name_in(args, "namespace"))
-        replicas = args.get("replicas", had.replicas)
-        tags = tuple(names_in(args, "tags")) if "tags" in args else had.tags
-        where = [args.get(name, getattr(had, name)) or "" for name in _WHERE]
-        namespace = await catalog.modify_namespace(t, had, replicas, tags, *where)
+        namespace = await catalog.modify_namespace(t, had, placing_in(args))
         moved: list[Table] = []
         for table in await catalog.list_tables(t, had.name):
             if table.state in USABLE and placement(had, table) != placement(namespace, table):
                 await placed_anew(ctx, namespace, table)
                 moved.append(table)
-        result = {"namespace": had.name, "replicas": replicas, "tags": list(tags)}
+        result: dict[str, object] = {"namespace": had.name, "replicas": namespace.replicas}
+        result["tags"] = list(namespace.tags)
         result |= {"tables": len(moved), "changed": namespace != had}
         return _moved(ctx, moved if namespace.shard != had.shard else (), result)
 
 
 def _path(args: object) -> tuple[str, str]:
     return name_in(args, "namespace"), name_in(args, "name")
+
+
+def _some(args: object, changes: frozenset[str], of: Set[str]) -> Mapping[str, Any]:
+    """The arguments, with at least one of the changes. Raises InvalidArgument."""
+    found = known_fields(args, changes | of)
+    if not changes & set(found):
+        names = ", ".join(repr(name) for name in sorted(changes))
+        raise InvalidArgument(f"give {names}, or several of them")
+    return found
 
 
 def _result(ctx: StepContext, *, changed: bool) -> dict[str, Any]:

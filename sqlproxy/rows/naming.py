@@ -109,7 +109,7 @@ def check_survival(where: str, survive: object, leaders: object) -> None:
         canonical_leaders(leaders if isinstance(leaders, str) else "?")
     except ValueError as error:
         raise InvalidArgument(
-            f"{where}: leaders must be {LEADERS_RULE}; got {leaders!r:.60}"
+            f"{where}: leaders must be labels, {LEADERS_RULE}; got {leaders!r:.60}"
         ) from error
 
 

@@ -3,9 +3,9 @@ key).
 
     NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, owner, acl,
                                              acl of the schema, [[role, kind, acl], …], comment,
-                                             comment of the schema or nil, shard, survive, leaders];
-                                             empty ones at the end are left out; older rows end after
-                                             `created` or `state`, rows without comments before them
+                                             comment of the schema or nil, shard, survive,
+                                             leaders]; older rows end after `created` or `state`,
+                                             rows without what follows `state` before it
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
                                              partition bytes, extra]; older rows end after `next

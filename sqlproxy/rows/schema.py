@@ -19,10 +19,10 @@ ones are seen by users; in `write_only` they are maintained and enforced for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
@@ -35,8 +35,8 @@ from sqlproxy.rows.naming import (
     check_partition_bytes,
     check_placement,
     check_shard,
-    check_survival,
     check_sql_name,
+    check_survival,
     made_name,
 )
 from sqlproxy.values.enums import Enum, shown
@@ -72,6 +72,10 @@ BY_DEFAULT: Final = "by default"
 
 # (role, letters), …; None: as made. See sqlproxy.catalog.privileges
 Acl = tuple[tuple[str, str], ...]
+
+
+PLACING: Final = ("replicas", "tags", "shard", "survive", "leaders")
+"""What places the rows of a table, or of all tables of a namespace that do not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,12 +459,6 @@ class Table:
         *,
         columns: Iterable[ColumnLike] = (),
         primary_key: Items[str] = (),
-        replicas: int | None = None,
-        tags: Items[str] = (),
-        partition_bytes: int | None = None,
-        shard: str = "",
-        survive: str = "",
-        leaders: str = "",
     ) -> Table:
         """A checked descriptor that has no id yet (0), with column ids 1, 2, … in the order given.
 
@@ -472,10 +470,6 @@ class Table:
         where = f"table {namespace}.{name}"
         _check_columns(where, numbered)
         _check_primary_key(where, numbered, primary_key)
-        check_placement(where, replicas, tags)
-        check_partition_bytes(where, partition_bytes)
-        check_shard(where, shard)
-        check_survival(where, survive, leaders)
         keyed = frozenset(primary_key)
         return Table(
             id=TableId(0),
@@ -487,12 +481,6 @@ class Table:
                 for c in numbered
             ),
             primary_key=tuple(primary_key),
-            replicas=replicas,
-            tags=tuple(tags),
-            partition_bytes=partition_bytes,
-            shard=canonical(shard),
-            survive=survive,
-            leaders=canonical_leaders(leaders),
             next_column_id=len(numbered) + 1,
             primary_key_name=made_name(name, "", "pkey") if primary_key else "",
         )
@@ -581,6 +569,23 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
                 f"and cannot be in the primary key: {problem}",
                 details={"column": name, "sqlstate": "42704"},
             )
+
+
+_Placed = TypeVar("_Placed", bound=Namespace | Table)
+
+
+def placed(had: _Placed, change: Mapping[str, Any]) -> _Placed:
+    """A namespace or a table with what `change` has of PLACING, and of a table's `partition_bytes`.
+    Raises InvalidArgument or TooLarge that names it, the field and what is allowed.
+    """
+    made = replace(had, **change)
+    where = f"table {made.path}" if isinstance(made, Table) else f"namespace {made.name}"
+    check_placement(where, made.replicas, made.tags)
+    check_shard(where, made.shard)
+    check_survival(where, made.survive, made.leaders)
+    if isinstance(made, Table):
+        check_partition_bytes(where, made.partition_bytes)
+    return replace(made, shard=canonical(made.shard), leaders=canonical_leaders(made.leaders))
 
 
 def placement(namespace: Namespace, table: Table) -> Placement:

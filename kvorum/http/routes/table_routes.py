@@ -8,8 +8,8 @@ from pydantic import Field
 
 from kv.base import limits
 from kv.base.errors import NotFound
-from kv.base.rights import Action, Kind
 from kv.base.placement import LEADERS_RULE, SURVIVE_RULE
+from kv.base.rights import Action, Kind
 from kv.base.shards import SHARD_RULE
 from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http.routes.declaring import (

@@ -9,7 +9,7 @@ time; the first rule that finds something wins:
     many      more than it wants (a node came back, or the table wants fewer now)
     domain    two replicas that fail together though a node elsewhere could have one of them (I12)
     leaders   a replica that could be where its table wants to be led, as far apart as it is
-    witness   of a table with a goal: one votes that is not needed, or is missing
+    witness   one votes that the table's goal does not need, or is missing
     apart     one half of a hot partition, beside the other half (H5)
 
 Targets: the fewest other replicas in the same domain (at the level of the table's goal, if it has
@@ -50,8 +50,8 @@ _NONE: Final[Mapping[PartitionId, Sequence[NodeId]]] = {}
 
 class Placer:
     """See the module. `wanted`: replicas by partition, 0 or missing = everywhere; `witnesses`: of
-    tables with a goal, who may vote beside them, the best one first; `apart`: hot
-    partitions and the nodes that they must leave.
+    those that want a number, who may vote beside them; `apart`: hot partitions and the nodes that
+    they must leave.
     """
 
     def __init__(
@@ -225,21 +225,22 @@ class Placer:
         return None
 
     def _witness(self, partition: PartitionView) -> Fix | None:
-        """Copies come first: a witness is added beside an even number of them, and goes when the
-        copies that take its vote are there.
+        """One beside an even number of copies. One that the goal does not need goes only when it
+        makes the votes even: else a copy less could be lost without it.
         """
         able = self._witnesses.get(partition.id)
         if able is None:
             return None
         living = [n for n in able if n not in self._dead]
+        best = next((n for n in (*partition.witnesses, *living) if n in living), None)
         for node in partition.witnesses:
-            if node not in able or (node in self._dead and living):
+            if node != best and (best is not None or len(partition.nodes) % 2):
                 text = f"node {node} is no witness that the table's goal needs"
                 return Fix(partition.id, node, None, "witness", text)
         complete = len(partition.nodes) == self._wanted.get(partition.id, 0)
-        if living and complete and not partition.witnesses:
-            text = f"its copies are in two places: node {living[0]} votes in a third one"
-            return Fix(partition.id, None, living[0], "witness", text)
+        if best is not None and complete and not partition.witnesses:
+            text = f"its copies are in two places: node {best} votes in a third one"
+            return Fix(partition.id, None, best, "witness", text)
         return None
 
     def _away(self, partition: PartitionView) -> Fix | None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX
+from kv.base.placement import Placement
 from procedures.master.balancing.cluster import ClusterState
 from procedures.master.balancing.model import (
     DIMENSIONS,
@@ -92,18 +93,17 @@ def observed(
 def wanted_by(
     rows: Iterable[Placed], nodes: Sequence[NodeRow]
 ) -> tuple[dict[PartitionId, int], dict[PartitionId, tuple[NodeId, ...]]]:
-    """How many replicas each partition is to have (0 = everywhere), and of those whose table has a
-    goal, who may be a witness of it.
+    """How many replicas each partition is to have (0 = everywhere, with all witnesses), and of
+    those that want a number, who may be the witness beside them.
     """
-    known: dict[tuple[int, tuple[str, ...], str], Seats] = {}
+    known: dict[Placement, Seats] = {}
     wanted: dict[PartitionId, int] = {}
     witnesses: dict[PartitionId, tuple[NodeId, ...]] = {}
     for row in rows:
-        of = (row.replicas, row.tags, row.survive)
-        if of not in known:
-            known[of] = seats(*of, nodes)
+        if (of := row.wants) not in known:
+            known[of] = seats(of, nodes)
         wanted[row.descriptor.id] = known[of].data
-        if row.survive:
+        if row.replicas:
             witnesses[row.descriptor.id] = known[of].witnesses
     return wanted, witnesses
 

@@ -117,42 +117,44 @@ class Seats(NamedTuple):
     """Why the loss of one domain would stop it; empty: it would not, or the table has no goal."""
 
 
-def seats(replicas: int, tags: Collection[str], survive: str, nodes: Sequence[NodeRow]) -> Seats:
+def seats(wanted: Placement, nodes: Iterable[NodeRow]) -> Seats:
     """See the module. Of v votes v // 2 may be lost, so no domain may have more; where there are
     too few nodes for all votes, there are fewer, as long as three are left.
     """
-    level = level_of(survive)
+    level = level_of(wanted.survive)
     if level is None:
-        return Seats(replicas)
+        return Seats(wanted.replicas)
     end = LEVELS.index(level) + 1
     members = [row for row in nodes if row.state is NodeState.MEMBER]
     sizes = Counter(
-        row.domains[:end] for row in members if not row.witness and carries(row.tags, tags)
+        row.domains[:end] for row in members if not row.witness and carries(row.tags, wanted.tags)
     )
     beside = tuple(row.id for row in members if row.witness and row.domains[:end] not in sizes)
     for witnesses in ((), beside) if beside else ((),):
-        for votes in range(replicas, VOTES_MIN - 1, -2):
+        for votes in range(wanted.replicas, VOTES_MIN - 1, -2):
             copies = votes - bool(witnesses)
             if sum(min(votes // 2, size) for size in sizes.values()) >= copies:
                 return Seats(copies, witnesses)
     names = ", ".join("/".join(filter(None, domain)) or "(no label)" for domain in sorted(sizes))
     there = f"in {len(sizes)} of them ({names})" if sizes else "nowhere"
     return Seats(
-        replicas,
+        wanted.replicas,
         (),
-        f"to survive the loss of a {survive} takes copies in three of them, or in two and a "
+        f"to survive the loss of a {wanted.survive} takes copies in three of them, or in two and a "
         f"witness in a third one; nodes that may have copies are {there}",
     )
 
 
-def check_goal(wanted: Placement, nodes: Sequence[NodeRow]) -> None:
+def checked_seats(wanted: Placement, nodes: Iterable[NodeRow]) -> Seats:
     """Raises Refused: the members, whether or not they answer now, cannot give it."""
-    if short := seats(wanted.replicas, wanted.tags, wanted.survive, nodes).short:
+    found = seats(wanted, nodes)
+    if found.short:
         raise Refused(
-            f"{short}: start nodes elsewhere with --labels first",
+            f"{found.short}: start nodes elsewhere with --labels first",
             code="CANNOT_SURVIVE",
             details={"survive": wanted.survive},
         )
+    return found
 
 
 def preferred_nodes(
@@ -225,8 +227,9 @@ def _liked(leaders: str, among: Iterable[Candidate]) -> frozenset[NodeId]:
 
 def _worth(nodes: Collection[NodeId], among: Sequence[Candidate], level: Level) -> tuple[int, ...]:
     chosen = [one for one in among if one.node in nodes]
-    apart = [len({one.domain(i) for one in chosen}) for i in _levels(level)]
-    return (sum(one.answers for one in chosen), *apart)
+    domains = [Counter(one.domain(i) for one in chosen).values() for i in _levels(level)]
+    together = [sum(count * count for count in counts) for counts in domains]
+    return (sum(one.answers for one in chosen), *(-pairs for pairs in together))
 
 
 def _levels(level: Level) -> range:
@@ -288,8 +291,7 @@ def lacks(placed: Placed, nodes: Sequence[NodeRow], *, without: int = 0) -> bool
         for row in nodes
         if row.state in staying and not row.witness and carries(row.tags, placed.tags)
     }
-    wanted = seats(placed.replicas, placed.tags, placed.survive, nodes).data
-    return len(there.intersection(placed.nodes) - {without}) < wanted
+    return len(there.intersection(placed.nodes) - {without}) < seats(placed.wants, nodes).data
 
 
 def _choose(

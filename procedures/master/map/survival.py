@@ -15,7 +15,6 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument
 from kv.base.ids import NodeId
 from kv.base.placement import LEADERS_RULE, SURVIVE, canonical_leaders, is_preferred
-from procedures.master.balancing.model import LEVELS, level_of
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.partitions import Placed
 
@@ -46,7 +45,7 @@ def _meant(text: str, nodes: Sequence[NodeRow]) -> set[NodeId]:
     except ValueError:
         labels = ""
     if not labels:
-        raise InvalidArgument(f"{text!r:.60} is neither {_NODE}ID nor {LEADERS_RULE}")
+        raise InvalidArgument(f"{text!r:.60} is neither {_NODE}ID nor labels, {LEADERS_RULE}")
     return {row.id for row in nodes if is_preferred(labels, row.domains)}
 
 
@@ -63,10 +62,7 @@ def breaking(rows: Iterable[Placed], nodes: Sequence[NodeRow]) -> dict[str, list
     sites = {row.id: row.domains for row in nodes}
     descriptors = [row.descriptor for row in rows]
     found: dict[str, list[str]] = {}
-    for name in SURVIVE:
-        level = level_of(name)
-        assert level is not None, name
-        end = LEVELS.index(level) + 1
+    for end, level in enumerate(reversed(SURVIVE), 1):
         bad: set[str] = set()
         for descriptor in descriptors:
             there: dict[tuple[str, ...], list[NodeId]] = {}
@@ -78,5 +74,5 @@ def breaking(rows: Iterable[Placed], nodes: Sequence[NodeRow]) -> dict[str, list
                 for domain, gone in there.items()
                 if fate(descriptor, gone) != "serves"
             }
-        found[name] = sorted(bad)
+        found[level] = sorted(bad)
     return found

@@ -10,12 +10,16 @@ import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
 import kvorum
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import NodeId, PartitionId
+from kvorum.cluster.placement import SpreadPartitions
 from kvorum.sdk.database import AsyncDatabase
+from procedures.verbs import CAMPAIGN
 from tests.kvorum.cluster.test_balancing import KEYS, SPLITS, Sites, read, simulated, write
 
 ROUND_TRIP_MS: Final = {("a", "b"): 20, ("a", "c"): 60, ("b", "c"): 120}
@@ -54,6 +58,29 @@ async def explained(made: Sites, what: str, args: dict[str, Any]) -> Any:
     return await db.wait(await db.submit(f"kvorum.explain_{what}", args))
 
 
+def test_i12_a_new_partition_is_led_at_home_from_the_start() -> None:
+    """Leaderships go home one in two seconds: a table of a hundred partitions would be far away for
+    minutes.
+    """
+    told: list[tuple[int, int, object]] = []
+
+    class Calls:
+        async def call_at(self, node: int, method: int, arg: object, budget_ms: int) -> object:
+            told.append((node, method, arg))
+            return None
+
+    async def homes() -> dict[PartitionId, NodeId]:
+        return {PartitionId(7): NodeId(3), PartitionId(8): NodeId(9)}
+
+    nodes = tuple(map(NodeId, (1, 2, 3)))
+    made = [PartitionDescriptor(PartitionId(n), b"a", b"b", 1, nodes) for n in (6, 7, 8)]
+    none: Any = None
+    maker: Any = SpreadPartitions(cast(Any, Calls()), none, none, none, none, homes)
+    asyncio.run(maker.create(made))
+    asked = {node: ids for node, method, ids in told if method == CAMPAIGN}
+    assert asked == {1: [6], 3: [7, 8]}, "node 9 has no replica of 8: as its id says"
+
+
 @pytest.mark.slow
 def test_f16_a_table_survives_the_datacenter_that_it_is_led_in() -> None:
     """What was promised by `survive datacenter`, and told by `explain`, before and after."""
@@ -83,9 +110,10 @@ def test_f16_a_table_survives_the_datacenter_that_it_is_led_in() -> None:
         await made.crash(4)
 
         async def led_elsewhere() -> bool:
-            return 4 not in (await leaders(made)).values() and None not in (
-                await leaders(made)
-            ).values()
+            return (
+                4 not in (await leaders(made)).values()
+                and None not in (await leaders(made)).values()
+            )
 
         await made.until(led_elsewhere)
         await write(made.any(), KEYS, "w")
@@ -102,13 +130,23 @@ def test_f17_two_datacenters_with_copies_and_a_witness_survive_the_loss_of_any()
     places = {1: "a/1", 2: "b/1", 3: "c/1"}
     witness = {"witness": True}
 
+    async def where(made: Sites) -> list[tuple[list[int], list[int]]]:
+        table = await explained(made, "table", {"namespace": "default", "name": "t"})
+        return [(row["copies"], row["witnesses"]) for row in table["partitions"]]
+
     async def scenario(made: Sites) -> None:
         db = made.any()
         await db.create_table("default", "t", survive="datacenter")
+        assert await where(made) == [([1, 2], [3])]
+        await db.drop_table("default", "t")
+        await db.create_table("default", "t", replicas=1)
         await write(db, KEYS, "v")
-        table = await explained(made, "table", {"namespace": "default", "name": "t"})
-        assert [row["copies"] for row in table["partitions"]] == [[1, 2]]
-        assert [row["witnesses"] for row in table["partitions"]] == [[3]]
+        await db.modify_table("default", "t", survive="datacenter")
+
+        async def voting() -> bool:
+            return await where(made) == [([1, 2], [3])]
+
+        await made.until(voting)
         for site in ("dc=a", "dc=b", "dc=c"):
             loss = await explained(made, "loss", {"lost": [site]})
             assert loss["total"] == {"lost": 0, "stops": 0, "serves": 1}

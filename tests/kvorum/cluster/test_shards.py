@@ -64,8 +64,9 @@ def test_g10_who_is_told_to_move_what_it_lacks_gives_no_vote() -> None:
             return None
 
     made = PartitionDescriptor(PartitionId(7), b"a", b"b", 3, (NodeId(1), NodeId(2)), shard="fast")
+    none: Any = None
     maker: Any = SpreadPartitions(
-        cast(Any, Calls()), lambda: Place(()), lambda _node: True, cast(Any, None)
+        cast(Any, Calls()), lambda: Place(()), lambda _node: True, none, none, none
     )
     asyncio.run(maker.create([made], late=True))
     assert len(said) == 2

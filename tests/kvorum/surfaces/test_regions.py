@@ -101,7 +101,7 @@ def test_i12_sql_and_the_command_line_say_it_too(served: Served) -> None:
     assert '"leaders": "dc=ap"' in told("table", "list", "sitedb", "--json")
     told("table", "modify", "sitedb/t", "--leaders", "")
     explains = told("explain", "table", "sitedb.t")
-    assert "leaders   dc=us" in explains
+    assert "leaders    dc=us" in explains
     assert "stops without" in explains
     loss = told("explain", "loss", "node=1")
     assert "sitedb.t" in loss

@@ -23,7 +23,7 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import META_RANGE, table_range
 from sqlproxy.catalog import catalog
 from sqlproxy.rows import rows
-from sqlproxy.rows.schema import Column, Table
+from sqlproxy.rows.schema import Column, Table, placed
 
 
 @dataclass
@@ -97,18 +97,19 @@ class Txn:
                 self.store.rows[key] = (value, self.store.clock)
 
 
-SPEC = Table.declare(
-    "default",
-    "flights",
-    columns=[
-        Column(0, "day", "date"),
-        Column(0, "number", "int4"),
-        Column(0, "note", "text", default="none"),
-        Column(0, "since", "date", default=date(2013, 1, 1)),
-    ],
-    primary_key=("day", "number"),
-    replicas=3,
-    tags=("ssd",),
+SPEC = placed(
+    Table.declare(
+        "default",
+        "flights",
+        columns=[
+            Column(0, "day", "date"),
+            Column(0, "number", "int4"),
+            Column(0, "note", "text", default="none"),
+            Column(0, "since", "date", default=date(2013, 1, 1)),
+        ],
+        primary_key=("day", "number"),
+    ),
+    {"replicas": 3, "tags": ("ssd",)},
 )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import COLUMNS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, VALUE_BYTES_MAX
 from sqlproxy.rows import rows
-from sqlproxy.rows.schema import Column, Table
+from sqlproxy.rows.schema import Column, Table, placed
 
 ALL = (
     "bool",
@@ -316,9 +316,11 @@ def test_declarations_are_completed() -> None:
         ("a", "\0t", {}, "table name"),
         ("a", "t", {"replicas": 0}, "replicas must be 1 to 9"),
         ("a", "t", {"tags": ["x"] * 17}, "limit is 16"),
+        ("a", "t", {"survive": "city"}, "survive must be server, rack or datacenter"),
+        ("a", "t", {"leaders": "eu"}, "leaders must be labels, some of dc=NAME"),
     ):
         with pytest.raises((InvalidArgument, TooLarge), match=reason):
-            Table.declare(ns, name, **options)
+            placed(Table.declare(ns, name), options)
 
 
 @given(data=st.data())

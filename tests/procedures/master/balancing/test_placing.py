@@ -166,9 +166,7 @@ def test_i12_replicas_go_where_their_table_is_led_but_no_nearer_than_its_goal_al
     assert fixes(nodes, [part(7, [1, 4], preferred=eu)], 2) == [(7, 4, 2, "leaders")]
     assert fixes(nodes, [part(7, [1, 2], preferred=eu)], 2) == []
     assert fixes(nodes, [part(7, [1, 3, 4], preferred=eu, survive="dc")], 3) == []
-    assert fixes(nodes, [part(7, [3, 4], preferred=eu, survive="dc")], 2) == [
-        (7, 3, 1, "leaders")
-    ]
+    assert fixes(nodes, [part(7, [3, 4], preferred=eu, survive="dc")], 2) == [(7, 3, 1, "leaders")]
     # one too many: the one that is far away goes, of those that are as far apart
     assert fixes(nodes, [part(7, [1, 2, 3], preferred=eu)], 2) == [(7, 3, None, "many")]
 
@@ -188,5 +186,12 @@ def test_f17_a_witness_votes_while_copies_are_in_two_places() -> None:
     assert fixes(three, [with_it], 3, witnesses={7: ()}) == [(7, None, 4, "few")]
     there = part(7, [1, 3, 4], survive="dc", witnesses=(9,))
     assert fixes(three, [there], 3, witnesses={7: ()}) == [(7, 9, None, "witness")]
-    # of a table without a goal witnesses are those of all partitions
+    # one of several; and none of two copies that are in one place is lost without it
+    both = part(7, [1, 3], survive="dc", witnesses=(8, 9))
+    assert fixes(nodes, [both], 2, witnesses={7: (9, 8)}) == [(7, 9, None, "witness")]
+    assert (
+        fixes(sited([1, 2]), [part(7, [1, 2], survive="dc", witnesses=(9,))], 3, witnesses={7: ()})
+        == []
+    )
+    # who is everywhere has all witnesses
     assert fixes(three, [part(7, [1, 3, 4], witnesses=(9,))], 3) == []
