@@ -739,8 +739,8 @@ class Database(Facade[AsyncDatabase]):
     ) -> None:
         """Make a namespace. Its tables have `replicas` and lie in the storage shard `shard`, if
         they do not say otherwise, and need nodes with its `tags` besides their own; so with what
-        they `survive` and their `leaders` (see `create_table`). Raises
-        AlreadyExists; with `exists_ok` one that is there stays as it is.
+        they `survive` and their `leaders` (see `create_table`). Raises AlreadyExists; with
+        `exists_ok` one that is there stays as it is.
         """
         self._call(
             self._async.create_namespace(
@@ -766,18 +766,12 @@ class Database(Facade[AsyncDatabase]):
     ) -> NamespaceInfo:
         """Change how many replicas (0: everywhere) its tables have that do not say otherwise, which
         tags nodes must carry to have them, the storage shard ("": the default one), what they
-        survive ("": nothing) and the labels of their leaders ("": any); what is
-        left out stays. In one transaction with what it means for every table, or, if it is refused,
-        not at all.
+        survive ("": nothing) and the labels of their leaders ("": any); what is left out stays. In
+        one transaction with what it means for every table, or, if it is refused, not at all.
         """
         return self._call(
             self._async.modify_namespace(
-                name,
-                replicas=replicas,
-                tags=tags,
-                shard=shard,
-                survive=survive,
-                leaders=leaders,
+                name, replicas=replicas, tags=tags, shard=shard, survive=survive, leaders=leaders
             )
         )
 
@@ -863,8 +857,7 @@ class Database(Facade[AsyncDatabase]):
         nodes must carry to have them, the size above which its partitions are split (0: the
         cluster's), the storage shard ("": its namespace's; every node moves its rows there beside
         what it serves), what it survives and the labels of its leaders ("": its namespace's), and
-        add columns; what is left out stays. All of it or, if it is refused,
-        nothing.
+        add columns; what is left out stays. All of it or, if it is refused, nothing.
         """
         return self._call(
             self._async.modify_table(
