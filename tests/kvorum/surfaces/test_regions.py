@@ -106,3 +106,5 @@ def test_i12_sql_and_the_command_line_say_it_too(served: Served) -> None:
     loss = told("explain", "loss", "node=1")
     assert "sitedb.t" in loss
     assert "the master and the catalog: no copy is left" in loss
+    served.by_name["embedded"].drop_table("sitedb", "t")
+    served.by_name["embedded"].drop_namespace("sitedb")
