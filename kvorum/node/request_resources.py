@@ -18,6 +18,8 @@ from procedures.pools import messages
 from procedures.pools.crew import Crew
 from procedures.pools.worker_permissions import pools_of, written
 from procedures.verbs import (
+    PROC_CONTROL,
+    PROC_LISTS,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
@@ -53,6 +55,8 @@ class Named:
             return needed(row[verb.at("name")], plain_data.read(row[verb.at("args")], "args"))
         if is_about_one(verb.number, row[verb.args_at :]):
             return ()  # the master's door asks
+        if verb.number == PROC_CONTROL and row[verb.at("what")] in PROC_LISTS:
+            return ((frozenset({Action.CONNECT}), CLUSTER),)  # what he may not see is left out
         if verb.number in (SNAPSHOT_RENEW, SNAPSHOT_RELEASE):
             mine = self._holder_of(row[verb.at("id")]) in (user, None)
             return ((frozenset({Action.CONNECT if mine else Action.OPERATE}), CLUSTER),)

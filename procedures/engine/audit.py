@@ -16,7 +16,7 @@ same key (its answer was lost) is answered from here and not done twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base import limits, system
@@ -32,6 +32,8 @@ _SWEPT: Final = 4  # old entries that a new one removes
 _REPEATS: Final = 100  # entries back to which a key is looked for
 
 Entry = dict[str, Any]
+Seen = Callable[[str], bool]
+"""Whether procedures of a type may be seen."""
 
 
 class Book:
@@ -70,8 +72,17 @@ class Book:
         newest = await self.page(limit=_REPEATS)
         return next((entry for entry in newest if entry["key"] == key), None)
 
-    async def page(self, *, procedure: int = 0, before: int = 0, limit: int) -> Sequence[Entry]:
-        """The newest first, with numbers below `before` (0 = all); of one procedure, or all."""
+    async def page(
+        self,
+        *,
+        procedure: int = 0,
+        before: int = 0,
+        limit: int,
+        seen: Seen = lambda _name: True,
+    ) -> Sequence[Entry]:
+        """The newest first, with numbers below `before` (0 = all); of one procedure, or all; of
+        types that are `seen`.
+        """
         found: list[Entry] = []
         end = _entry(before) if before else successor(_ENTRIES)
         reads = await self._store.reads()
@@ -80,7 +91,7 @@ class Book:
                 page = await reads.scan(
                     _ENTRIES, end, limit=min(limit, limits.PROCEDURE_PAGE_MAX), reverse=True
                 )
-                entries = [plain_data.decode(value) for _, value, _ in page.items]
+                entries = seen_of([plain_data.decode(value) for _, value, _ in page.items], seen)
                 found += [one for one in entries if not procedure or _is_of(one, procedure)]
                 if page.resume is None or not page.items:
                     break
@@ -88,6 +99,15 @@ class Book:
         finally:
             await reads.close()
         return found[:limit]
+
+
+def seen_of(entries: Sequence[Entry], seen: Seen) -> list[Entry]:
+    """Those about procedures of types that are `seen`, without others that were changed, too."""
+    return [
+        {**entry, "procedures": [one for one in entry["procedures"] if seen(one["name"])]}
+        for entry in entries
+        if seen(entry["name"])
+    ]
 
 
 def _is_of(entry: Entry, procedure: int) -> bool:

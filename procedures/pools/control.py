@@ -27,6 +27,7 @@ from kv.base import limits
 from kv.base.errors import Busy, InvalidArgument, Refused
 from kv.base.ops import delete, put
 from procedures.engine import plain_data, records
+from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.submission import checked_text
 from procedures.pools import inbox, rows
@@ -64,7 +65,7 @@ class Control:
             "retry": self._retry,
             "steal": self._steal,
             "explain": self._explain,
-            "audit.list": self._audit,
+            "audit.list": self.audit,
             "live": self._live,
         }
 
@@ -200,7 +201,8 @@ class Control:
     async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(_id(args))
 
-    async def _audit(self, args: dict[str, object]) -> object:
+    async def audit(self, args: dict[str, object], seen: Seen = lambda _name: True) -> object:
+        """See `Book.page`."""
         procedure = _id(args) if args.get("id") else 0
         limit, before = args.get("limit") or _AUDIT_SHOWN, args.get("before") or 0
         if type(limit) is not int or not 0 < limit <= limits.PROCEDURE_PAGE_MAX:
@@ -210,7 +212,8 @@ class Control:
         if type(before) is not int or not 0 <= before < 1 << 63:
             raise InvalidArgument(f"before must be the number of an entry, got {before!r:.40}")
         book = self._executor.surgeon.book
-        return list(await book.page(procedure=procedure, before=before, limit=limit))
+        found = await book.page(procedure=procedure, before=before, limit=limit, seen=seen)
+        return list(found)
 
     async def _live(self, args: dict[str, Any]) -> object:
         page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)

@@ -12,10 +12,12 @@ They are the master's: elsewhere they are answered NOT_LEADER with its address
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
+from kv.base.rights import Kind, Resource
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
@@ -24,6 +26,7 @@ from procedures.pools.control import SURGERY, Control
 from procedures.pools.crew import Crew
 from procedures.verbs import (
     PROC_CONTROL,
+    PROC_LISTS,
     PROC_SUBMIT_MORE,
     WORK_ENTER,
     WORK_IDS,
@@ -88,6 +91,11 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
         if caller.user and what in SURGERY:
             given["actor"] = caller.user
+        if what in PROC_LISTS:
+            if not caller.reads_some(Kind.PROCEDURE_TYPE):
+                return [plain_data.pack([])]
+            seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
+            return [plain_data.pack(await control.audit(given, seen))]
         return [plain_data.pack(await control.do(what, given))]
 
     async def submit(caller: Caller, args: list[Any]) -> list[object]:

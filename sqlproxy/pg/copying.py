@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from io import StringIO
 from typing import Final, Protocol
 
 from sqlproxy.pg import binary, text
@@ -21,11 +22,13 @@ from sqlproxy.pg.answers import Columns, CopyFormat, Field
 from sqlproxy.pg.copying_binary import fitting, quick_rows
 from sqlproxy.pg.copying_columns import columns_of, converters
 from sqlproxy.pg.style import Style
+from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 
 Row = tuple[object, ...]
 SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
 HEADER: Final = SIGNATURE + bytes(8)  # no flags, no extension
+_PIECE: Final = 1 << 12  # replacements between two breaks
 _SHOWN_CHARS: Final = 100  # of a line or value, in the context of an error
 _I2, _I4 = struct.Struct(">h"), struct.Struct(">i")
 _EXTENSION: Final = struct.Struct(">II")
@@ -47,6 +50,11 @@ class Reader(Protocol):
 
     def finish(self) -> list[Row]:
         """The stream is over: what was left. Raises SqlError."""
+        ...
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are kept of a row which is not complete."""
         ...
 
 
@@ -83,6 +91,7 @@ class _Lines:
         self._ended = False  # by `\.`
         self._header = of.header or of.header_match
         self._newline = b""  # the first one says what all are
+        self._sought = 0  # so many bytes have none
         self._strays = False  # there are others; they may stand where they are no data
         # Looked at by column where every cell is as it stands; a csv's options say otherwise.
         self._convert = converters([(field.oid, field.typmod) for field in fields], self._readers)
@@ -110,6 +119,9 @@ class _Lines:
         if self._ended:
             return []
         data = self._rest + data if self._rest else data
+        if not self._newline and len(data) < 2 * self._sought:
+            self._keep(data)
+            return []
         newline = self._newline or self._find_newline(data)
         end = data.rfind(newline) + 1 if newline else 0
         if not end:
@@ -119,13 +131,19 @@ class _Lines:
         self._keep(data[end:])
         return self._decoded(data[: end - len(newline)])
 
+    @property
+    def unread(self) -> int:
+        return len(self._rest)
+
     def finish(self) -> list[Row]:
+        self._sought = 0
+        rows = self._rows(self._lines(b""))
         rest, self._rest = self._rest, b""
         if self._ended:
-            return []
+            return rows
         if not self._newline and rest.endswith(b"\r") and self._first_end(rest) >= 0:
             rest, self._newline = rest[:-1], b"\r"
-        rows = self._rows(self._decoded(rest)) if rest else []
+        rows += self._rows(self._decoded(rest)) if rest else []
         self._over()
         return rows
 
@@ -140,8 +158,9 @@ class _Lines:
 
     def _find_newline(self, data: bytes) -> bytes:
         at = self._first_end(data)
-        if at < 0 or (data[at] == 13 and at + 1 == len(data)):
-            return b""  # \n may follow
+        if at < 0 or (data[at] == 13 and at + 1 == len(data)):  # \n may follow
+            self._sought = len(data)
+            return b""
         self._newline = b"\n" if data[at] == 10 else b"\r\n" if data[at + 1] == 10 else b"\r"
         return self._newline
 
@@ -261,7 +280,7 @@ class _TextReader(_Lines):
         delimiter, null = self._of.delimiter, self._of.null
         newline = (self._newline or b"\n").decode()
         pending = ""  # a backslash before the end of a line: the line goes on
-        for line in lines:
+        for line in paused(lines, _PIECE):
             if pending:
                 line, pending = f"{pending}{newline}{line}", ""
             else:
@@ -273,7 +292,7 @@ class _TextReader(_Lines):
             elif line == "\\.":
                 self._ended = True
                 break
-            elif (len(line) - len(line.rstrip("\\"))) % 2:
+            elif _hides_what_follows(line):
                 pending = line
                 continue
             else:
@@ -293,30 +312,47 @@ class _TextReader(_Lines):
     def _cells(self, line: str) -> list[str | None]:
         """Split at delimiters that no backslash hides; NULL is compared before unescaping."""
         raw: list[str] = []
-        at = start = 0
+        parts: list[str] = []
         delimiter = self._of.delimiter
-        while at < len(line):
-            if line[at] == "\\":
-                at += 2
-            elif line[at] == delimiter:
-                raw.append(line[start:at])
-                at = start = at + 1
-            else:
-                at += 1
-        raw.append(line[start:])
+        for part in paused(line.split(delimiter), _PIECE):
+            parts.append(part)
+            if not _hides_what_follows(part):
+                raw.append(delimiter.join(parts))
+                parts = []
+        if parts:
+            raw.append(delimiter.join(parts))
         null = self._of.null
         return [None if c == null else self._unescaped(c) if "\\" in c else c for c in raw]
 
     def _unescaped(self, cell: str) -> str:
         if not ("\\x" in cell or any(f"\\{digit}" in cell for digit in "01234567")):
-            return _ESCAPED.sub(_unescape, cell)
+            return _replaced(_ESCAPED, _unescape, cell)
         # octal and hexadecimal are bytes, which together may be one character
-        raw = _ESCAPED.sub(_unescape, cell).encode("utf-8", "surrogateescape")
+        raw = _replaced(_ESCAPED, _unescape, cell).encode("utf-8", "surrogateescape")
         try:
             return binary.read_text(raw)
         except SqlError as error:
             error.where = self._where(self._line)
             raise
+
+
+def _hides_what_follows(text: str) -> bool:
+    """Whether its last backslash has nothing after it."""
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+
+
+def _replaced(pattern: re.Pattern[str], one: Callable[[re.Match[str]], str], text: str) -> str:
+    """`pattern.sub` of a text of any length, with breaks."""
+    done = 0
+
+    def counted(found: re.Match[str]) -> str:
+        nonlocal done
+        done += 1
+        if not done % _PIECE:
+            pause()
+        return one(found)
+
+    return pattern.sub(counted, text)
 
 
 def _unescape(found: re.Match[str]) -> str:
@@ -325,6 +361,10 @@ def _unescape(found: re.Match[str]) -> str:
         byte = int(octal, 8) & 0xFF if octal else int(digits, 16)
         return chr(byte) if byte < 128 else chr(0xDC00 + byte)
     return _NAMED.get(other, other or "\\")
+
+
+def _second(found: re.Match[str]) -> str:
+    return found[0][1]
 
 
 class _CsvReader(_Lines):
@@ -338,19 +378,20 @@ class _CsvReader(_Lines):
         super().__init__(of, fields, style, piece_bytes_max)
         quote, escape = re.escape(of.quote), re.escape(of.escape)
         doubled = f"{escape}[{quote}{escape}]"
+        # nothing is tried twice: what is remembered for that takes many times the memory of a value
+        delimiter, single = re.escape(of.delimiter), "" if quote == escape else f"|{escape}"
+        inside = f"(?:[^{quote}{escape}]++|{doubled}{single})*+"
         self._field = re.compile(
-            rf"((?:[^{quote}{re.escape(of.delimiter)}]|{quote}(?:{doubled}|[^{quote}])*{quote})*)"
-            rf"({re.escape(of.delimiter)}|$)",
-            re.DOTALL,
+            rf"((?:[^{quote}{delimiter}]++|{quote}{inside}{quote})*+)({delimiter}|$)", re.DOTALL
         )
-        self._part = re.compile(rf"{quote}((?:{doubled}|[^{quote}])*){quote}", re.DOTALL)
+        self._part = re.compile(f"{quote}({inside}){quote}", re.DOTALL)
         self._doubled = re.compile(f"{escape}([{quote}{escape}])")
-        self._open = re.compile(f"{doubled}|{quote}", re.DOTALL)
-        inner = f"[^{quote}]" if quote == escape else f"(?:[^{quote}{escape}]|{escape}.)"
-        outside = f"[^{quote}\r\n]*"
-        line = f"{outside}(?:{quote}{inner}*{quote}{outside})*"
+        self._inside = re.compile(inside, re.DOTALL)
+        inner = f"[^{quote}]" if quote == escape else f"(?:[^{quote}{escape}]++|{escape}.)"
+        outside = f"[^{quote}\r\n]*+"
+        line = f"{outside}(?:{quote}{inner}*+{quote}{outside})*+"
         self._first_line = re.compile(line.encode(), re.DOTALL)
-        self._begun: list[str] = []  # lines of a record whose quote is open
+        self._begun = StringIO(newline="")  # of a record whose quote is open
         self._is_open = False
         self._begun_chars = 0
         self._force_null = [name in of.force_null for name in self._names]
@@ -361,7 +402,11 @@ class _CsvReader(_Lines):
 
     @property
     def _between_rows(self) -> bool:
-        return not self._begun
+        return not self._begun_chars
+
+    @property
+    def unread(self) -> int:
+        return super().unread + self._begun_chars
 
     def _rows(self, lines: list[str]) -> list[Row]:
         rows: list[Row] = []
@@ -369,10 +414,10 @@ class _CsvReader(_Lines):
         plain = not self._of.force_null and not self._of.force_not_null
         null, delimiter = self._of.null, self._of.delimiter
         newline = (self._newline or b"\n").decode()
-        for line in lines:
+        for line in paused(lines, _PIECE):
             self._line += 1
             cells: list[str | None]
-            if not self._begun and quote not in line:
+            if not self._begun_chars and quote not in line:
                 self._no_stray(line)
                 if line == "\\.":
                     self._ended = True
@@ -382,11 +427,11 @@ class _CsvReader(_Lines):
                 else:
                     cells = self._cells(line)
             else:
-                self._begin(line)
+                self._begin(line, newline)
                 if self._is_open:
                     continue
-                line = newline.join(self._begun)
-                self._begun, self._begun_chars = [], 0
+                line = self._begun.getvalue()
+                self._begun, self._begun_chars = StringIO(newline=""), 0
                 self._no_stray(line)
                 cells = self._cells(line)
             if self._header:
@@ -395,31 +440,32 @@ class _CsvReader(_Lines):
             rows.append(self._row(cells, line))
         return rows
 
-    def _begin(self, line: str) -> None:
+    def _begin(self, line: str, newline: str) -> None:
         """Another line of a record; whether its quote is open then."""
-        self._begun.append(line)
-        self._begun_chars += len(line)
+        if self._begun_chars:
+            self._begun_chars += self._begun.write(newline)
+        self._begun_chars += self._begun.write(line)
         if self._begun_chars > self._piece_bytes_max:
             self._keep(b" " * (self._piece_bytes_max + 1))
+        if self._of.escape == self._of.quote:
+            self._is_open ^= line.count(self._of.quote) % 2 == 1
+            return
         at = 0
         while at < len(line):
-            if not self._is_open:
+            if self._is_open:
+                found = self._inside.match(line, at)
+                assert found is not None, "it may be empty"
+                at = found.end()
+            else:
                 at = line.find(self._of.quote, at)
-                if at < 0:
-                    return
-                self._is_open = True
-                at += 1
-                continue
-            found = self._open.search(line, at)
-            if found is None:
+            if not 0 <= at < len(line):
                 return
-            at = found.end()
-            if len(found[0]) == 1:
-                self._is_open = False
+            self._is_open = not self._is_open
+            at += 1
 
     def _over(self) -> None:
-        if self._begun and not self._ended:
-            raise self._bad("unterminated CSV quoted field", "\n".join(self._begun))
+        if self._begun_chars and not self._ended:
+            raise self._bad("unterminated CSV quoted field", self._begun.getvalue())
 
     def _cells(self, line: str) -> list[str | None]:
         cells: list[str | None] = []
@@ -435,7 +481,7 @@ class _CsvReader(_Lines):
 
     def _cell(self, raw: str, column: int) -> str | None:
         quoted = self._of.quote in raw
-        value = self._part.sub(self._unquote, raw) if quoted else raw
+        value = _replaced(self._part, self._unquote, raw) if quoted else raw
         if value != self._of.null:
             return value
         known = column < len(self._names)
@@ -444,7 +490,10 @@ class _CsvReader(_Lines):
         return value if known and self._force_not_null[column] else None
 
     def _unquote(self, found: re.Match[str]) -> str:
-        return self._doubled.sub(r"\1", found[1])
+        quote, inner = self._of.quote, found[1]
+        if self._of.escape == quote:
+            return inner.replace(quote + quote, quote)
+        return _replaced(self._doubled, _second, inner)
 
 
 # -- in: binary
@@ -488,6 +537,10 @@ class _BinaryReader:
 
     def feed_many(self, data: bytes) -> list[Row]:
         return self.feed(data)
+
+    @property
+    def unread(self) -> int:
+        return len(self._rest)
 
     def finish(self) -> list[Row]:
         if not self._begun:

@@ -284,7 +284,12 @@ def room(size: int) -> None:
 
 def bytes_of(text: str | bytes) -> int:
     """So much each repetition of it takes."""
-    return len(text) if isinstance(text, bytes) or text.isascii() else _WIDE * len(text)
+    return characters(len(text), wide=not (isinstance(text, bytes) or text.isascii()))
+
+
+def characters(count: int, *, wide: bool) -> int:
+    """Bytes of so many; `wide`: not all of them are ASCII's."""
+    return _WIDE * count if wide else count
 
 
 def size_of(value: Any) -> int:
@@ -302,8 +307,13 @@ def size_of(value: Any) -> int:
 
 def size_of_rows(rows: Iterable[Sequence[object]]) -> int:
     """The same of rows, column by column: that is as quick as it can be."""
+    return size_of_columns(zip(*rows, strict=True))
+
+
+def size_of_columns(columns: Iterable[Sequence[object]]) -> int:
+    """The same of columns of rows."""
     size = 0
-    for column in zip(*rows, strict=True):
+    for column in columns:
         of = size_of if not _DEEP.isdisjoint(map(type, column)) else getsizeof
         size += sum(map(of, column)) + _PLACE * len(column)
     return size

@@ -2,8 +2,8 @@
 
 In: pieces are put together until SQL_COPY_BATCH_BYTES are there, read slice by slice, between which
 others have the loop, and handed on; while the portal works, the client's next pieces wait in its
-socket. CopyFail and any error end the COPY; the pieces that still come after an error are thrown
-away by the conversation.
+socket. A row that is longer counts while it is held. CopyFail and any error end the COPY; the
+pieces that still come after an error are thrown away by the conversation.
 Out: a message per row, as clients expect it; the portal is asked for more only when the client has
 read what came before.
 """
@@ -26,11 +26,14 @@ from sqlproxy.pg.copying import reader
 from sqlproxy.pg.copying_out import TRAILER, batch_writer, header
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
+from sqlproxy.values.memory import Held, characters
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import ProtocolError, Skipped
 from sqlproxy.wire.seam import Portal
 
 _DATA: Final = ord("d")
+_AS_BYTES: Final = 2  # times that a row is there while it is read …
+_AS_TEXT: Final = 3
 _head = struct.Struct(">BI").pack  # of a message: kind, length
 
 
@@ -61,10 +64,17 @@ class CopyIn:
         self._pieces: list[bytes] = []
         self._bytes = 0
         self._slice = SQL_COPY_SLICE_BYTES  # more while one row is longer
+        self._wide = False  # not all of it is ASCII
+        self._held = Held()  # of a row that is longer than a batch
         door.out += codec.copy_response(b"G", of.kind == "binary", len(fields))
 
     async def run(self) -> None:
         """Raises SqlError, ProtocolError, Gone."""
+        with self._held:
+            await self._take()
+            await self._portal.finish()
+
+    async def _take(self) -> None:
         while True:
             kind, body = await self._door.message()
             if kind == codec.COPY_DATA:
@@ -92,13 +102,27 @@ class CopyIn:
         await self._hand_on()
         if rows := self._reader.finish():
             await self._portal.take(rows)
-        await self._portal.finish()
 
     async def _hand_on(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
-        if parts := await self._guard(self._parts(data)):
-            await self._portal.take_parts(parts)
+        for at in range(0, len(data), SQL_COPY_BATCH_BYTES):
+            piece = data[at : at + SQL_COPY_BATCH_BYTES]
+            self._hold(piece)
+            if parts := await self._guard(self._parts(piece)):
+                await self._portal.take_parts(parts)
+            self._hold()
+
+    def _hold(self, read: bytes = b"") -> None:
+        """What there is of a long row counts, and what is made of it while more is `read`. Raises
+        SqlError (53200).
+        """
+        self._held.end()
+        self._wide = self._wide or not read.isascii()
+        size = self._reader.unread + len(read)
+        if size > SQL_COPY_BATCH_BYTES:
+            made = _AS_BYTES * size + _AS_TEXT * characters(size, wide=self._wide)
+            self._held.add(made if read else size)
 
     async def _parts(self, data: bytes) -> list[Part]:
         parts: list[Part] = []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kv.base.errors import ConditionFailed, InvalidArgument, KvorumError, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.ops import Op, check, delete, put
+from txn.buffered import write_buffer
 from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
 
@@ -248,14 +249,38 @@ def test_savepoint_takes_back_all_that_came_behind_it(
     for op in before:
         with suppress(ConditionFailed):
             buffer.add(op)
-    expected = (list(buffer.stream()), len(buffer), buffer.size_bytes)
+    expected = (list(buffer.stream()), len(buffer), buffer.size_bytes, buffer.memory_bytes)
     mark = buffer.mark()
     for _ in range(2):  # a savepoint can be gone back to more than once
         for op in behind:
             with suppress(ConditionFailed):
                 buffer.add(op)
         buffer.undo_to(mark)
-        assert (list(buffer.stream()), len(buffer), buffer.size_bytes) == expected
+        found = (list(buffer.stream()), len(buffer), buffer.size_bytes, buffer.memory_bytes)
+        assert found == expected
+    buffer.close()
+
+
+def write_over_and_over(buffer: WriteBuffer) -> None:
+    for n in range(1_000):
+        before = buffer.memory_bytes
+        buffer.add(put(KEY, b"v" * 1_000 + b"%d" % n))
+        assert n == 0 or buffer.memory_bytes >= before + 1_000
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_what_a_savepoint_keeps_counts(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+    """One row that is written over and over behind a savepoint takes all of a node's memory."""
+    monkeypatch.setattr(write_buffer, "TXN_MEMORY_BYTES_MAX", 100_000)
+    buffer = WriteBuffer(open_file=TemporaryFile, spill_bytes=1_000)
+    buffer.add(put(KEY, b"v" * (2_000 if spilled else 10)))
+    assert buffer.spilled == spilled
+    buffer.mark()
+    with pytest.raises(TooLarge):
+        write_over_and_over(buffer)
+    assert 90_000 < buffer.memory_bytes <= 100_000
+    buffer.forget_marks()
+    assert buffer.memory_bytes < 2_000
     buffer.close()
 
 

@@ -51,6 +51,7 @@ from txn.results import Row, ScanPage
 
 STORAGE_KEY_BYTES_MAX = 4 + KEY_BYTES_MAX  # with the table prefix
 _OVERHEAD: Final = 256  # bytes of memory that an op takes beside its key and value
+_REMEMBERED: Final = 80  # … and that it can be taken back
 
 
 def validate(op: Op) -> None:
@@ -92,6 +93,7 @@ class WriteBuffer:
         "_bytes",
         "_bytes_max",
         "_held",
+        "_kept",
         "_keys",
         "_keys_max",
         "_lent",
@@ -116,7 +118,8 @@ class WriteBuffer:
         self._ops: dict[bytes, Op] = {}
         self._sorted: list[bytes] | None = []  # the written keys in order; None = to be sorted
         self._bytes = self._keys = 0
-        self._held = 0  # what is in memory, with what Python needs for it
+        self._held = 0  # what is in memory, with what Python needs for it …
+        self._kept = 0  # … beside what marks keep of it
         most = (TXN_KEYS_MAX, TXN_BUFFER_BYTES_MAX)
         if open_file is None:
             most = (TXN_MEMORY_KEYS_MAX, TXN_MEMORY_BYTES_MAX)
@@ -138,7 +141,7 @@ class WriteBuffer:
     @property
     def memory_bytes(self) -> int:
         """What is not in the file, with what Python needs for it."""
-        return self._held
+        return self._held + self._kept
 
     @property
     def spilled(self) -> bool:
@@ -162,8 +165,10 @@ class WriteBuffer:
         if size > self._bytes_max:
             raise _too_large("bytes", limit=self._bytes_max, actual=size)
         if self._undo is not None:
-            self._check_marked(len(op.key) + len(op.value or b""))
+            kept = _kept(here, old)
+            self._check_marked(len(op.key) + len(op.value or b"") + kept)
             self._undo.append((op.key, here, old))
+            self._kept += kept
         if self._lent:
             self._part()
         self._ops[op.key] = merged
@@ -191,6 +196,7 @@ class WriteBuffer:
             return
         if self._undo is not None:
             self._undo += [(key, None, None) for key in keys]
+            self._kept += _REMEMBERED * len(keys)
         if self._lent:
             self._part()
         self._ops.update(made)
@@ -207,7 +213,7 @@ class WriteBuffer:
         if self._spill or not self._ops.keys().isdisjoint(made):
             return False
         if self._undo is not None and (
-            self._held + size > TXN_MEMORY_BYTES_MAX
+            self.memory_bytes + size > TXN_MEMORY_BYTES_MAX
             or len(self._undo) + len(made) > TXN_MEMORY_KEYS_MAX
         ):
             return False
@@ -262,6 +268,7 @@ class WriteBuffer:
             self._part()
         while len(self._undo) > mark:
             key, here, old = self._undo.pop()
+            self._kept -= _kept(here, old)
             now = self._ops[key]
             self._bytes += (0 if old is None else _size(old)) - _size(now)
             self._keys -= old is None
@@ -275,11 +282,12 @@ class WriteBuffer:
 
     def forget_marks(self) -> None:
         """No mark is wanted any more: what is large may be spilled again."""
-        self._undo = None
+        self._undo, self._kept = None, 0
 
     def _check_marked(self, size: int) -> None:
         """What can be taken back is in memory twice over, the ops and their predecessors."""
-        if self._held + size > TXN_MEMORY_BYTES_MAX or len(self._undo or ()) >= TXN_MEMORY_KEYS_MAX:
+        many = len(self._undo or ()) >= TXN_MEMORY_KEYS_MAX
+        if many or self.memory_bytes + size > TXN_MEMORY_BYTES_MAX:
             raise TooLarge(
                 f"the transaction has a savepoint and would hold more than {TXN_MEMORY_BYTES_MAX} "
                 f"bytes or {TXN_MEMORY_KEYS_MAX} changes in memory; release the savepoint before "
@@ -311,6 +319,7 @@ class WriteBuffer:
     def close(self) -> None:
         """Forget everything; the file is gone."""
         self._ops, self._sorted, self._bytes, self._keys, self._held = {}, [], 0, 0, 0
+        self._undo, self._kept = None, 0
         if self._spill is not None:
             self._spill.close()
 
@@ -424,6 +433,12 @@ def _failed(op: Op, why: str) -> ConditionFailed:
 
 def _size(op: Op) -> int:
     return len(op.key) + (len(op.value) if op.value is not None else 0)
+
+
+def _kept(here: Op | None, old: Op | None) -> int:
+    """What a mark keeps of an op that was replaced: `here` in memory, or else `old` in the file."""
+    before = old if here is None else here
+    return _REMEMBERED if before is None else _REMEMBERED + _OVERHEAD + _size(before)
 
 
 def _too_large(what: str, *, limit: int, actual: int) -> TooLarge:

@@ -34,6 +34,7 @@ from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, wrong
 from kvorum.http.wire.request import Request
+from procedures.engine.audit import Entry, seen_of
 
 ROUTES: Final = Routes("procedures")
 LOCK_ROUTES: Final = Routes("locks")
@@ -70,7 +71,6 @@ _SENT: Final = object_of(sent={"type": "boolean"})
 _COMPLETED: Final = object_of(completed={"type": "boolean"})
 _SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
 _READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
-_READ_ALL: Final = Right(Action.READ, Kind.PROCEDURE_TYPE)
 _SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{id}")
 _COMPLETE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<token>")
 _SCHEDULE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<procedure>")
@@ -365,9 +365,11 @@ async def steal_lock(node: Node, me: Me, body: Steal) -> object:
     return await node.control("steal", _surgery(me, body))
 
 
-@ROUTES.on("GET", "/v1/audit", _READ_ALL, items_of(OBJECT))
+@ROUTES.on("GET", "/v1/audit", SELF, items_of(OBJECT))
 async def audit(
     node: Node,
+    asked: Asked,
+    here: Here,
     id: Annotated[TextOrNone, Query(description="Only of this procedure.")] = None,
     limit: Annotated[
         int | None,
@@ -380,10 +382,21 @@ async def audit(
 ) -> Plain:
     """What was done to procedures
 
-    By whom, when and why, the newest first, with the states before and after.
+    By whom, when and why, the newest first, with the states before and after: of types that you
+    may read, submit or operate on.
     """
-    asked = {"id": id, "limit": limit, "before": before}
-    return {"items": await node.control("audit.list", asked)}
+    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    found: list[Entry] = []
+    most = limit or limits.PROCEDURE_LIST_DEFAULT
+    looked = most if asked.may is None else limits.PROCEDURE_PAGE_MAX
+    more = _any_type(asked, here)
+    while more and len(found) < most:
+        said = {"id": id, "limit": looked, "before": before}
+        page = await node.control("audit.list", said)
+        found += seen_of(page, seen)
+        more = len(page) == looked
+        before = page[-1]["number"] if page else None
+    return {"items": found[:most]}
 
 
 @ROUTES.on("GET", "/v1/workers", READ_CLUSTER, items_of(OBJECT))

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from kv.base.errors import WriteConflict
 from kv.base.limits import (
-    SQL_COPY_BATCH_BYTES,
     SQL_LOAD_BYTES_MIN,
     SQL_LOAD_ROWS_MIN,
     SQL_LOAD_SLICE_ROWS,
@@ -44,9 +43,10 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.writing import InsertPlan, Outcome
 from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.memory import Held, size_of_columns, size_of_rows
 from txn.bulk.load import Load
 
-_TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
+_HASH_BYTES: Final = 8
 
 
 class Twins:
@@ -96,8 +96,8 @@ class Loader:
         block = session.block
         sole = session.block.lone and not block.explicit and block.transaction is None
         self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
-        self._held: list[Part] = []
-        self._takes = 0
+        self._waiting: list[Part] = []  # few so far: it may not be worth a load
+        self._held = Held(session.budget)  # what waits, and then hashes of keys
         self._inserted = False
         self._load: Load | None = None
         self._twins: dict[bytes, Twins] = {}  # by the prefix of the key space
@@ -117,19 +117,23 @@ class Loader:
         elif not self._may_load:
             await self._insert(_rows(parts))
         else:
-            self._held += parts
-            self._takes += 1
-            if _count(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
-                held, self._held = self._held, []
+            self._waiting += parts
+            self._held.add(_size(parts))
+            most = min(SQL_LOAD_BYTES_MIN, self._session.budget.piece)
+            if _count(self._waiting) >= SQL_LOAD_ROWS_MIN or self._held.bytes >= most:
                 await self._begin()
-                await self._add(held)
+                await self._add(self._waited())
         return count
+
+    def _waited(self) -> list[Part]:
+        waiting, self._waiting = self._waiting, []
+        self._held.end()
+        return waiting
 
     async def finish(self) -> None:
         """All rows have come. A load is committed here."""
-        if _count(self._held):
-            held, self._held = self._held, []
-            await self._insert(_rows(held))
+        if _count(self._waiting):
+            await self._insert(_rows(self._waited()))
         load, self._load = self._load, None
         if load is None:
             return
@@ -141,7 +145,8 @@ class Loader:
     async def close(self) -> None:
         """Nothing of a load that is not committed stays; fine twice."""
         load, self._load = self._load, None
-        self._held = []
+        self._waiting = []
+        self._held.end()
         if load is not None:
             await load.abort()
 
@@ -157,6 +162,7 @@ class Loader:
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)
         try:
             outcome = await self._plan.run(job, rows)
+            session.written()
         finally:
             numbers.give_back(session.services.numbers)
         if self._inserted:
@@ -198,6 +204,7 @@ class Loader:
             await self._session.turn()
         for (prefix, absent), (keys, values) in made.items():
             if absent:
+                self._held.add(_HASH_BYTES * len(keys))
                 at = self._twins.setdefault(prefix, Twins()).met(keys)
                 if at is not None:
                     raise self._twice(writer, keys[at])
@@ -224,6 +231,13 @@ class Loader:
 
 def _count(parts: Sequence[Part]) -> int:
     return sum(part.count if isinstance(part, Columns) else len(part) for part in parts)
+
+
+def _size(parts: Sequence[Part]) -> int:
+    return sum(
+        size_of_columns(part.columns) if isinstance(part, Columns) else size_of_rows(part)
+        for part in parts
+    )
 
 
 def _rows(parts: Sequence[Part]) -> Sequence[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from kv.base.accounts import Use
@@ -152,9 +153,11 @@ class State:
         self.place.requests += 1
 
     async def turn(self) -> None:
-        """Before the next piece of what computes or reads long: others have theirs, and what its
-        tenants have used beyond their rates is waited for.
+        """Before the next piece of what computes, reads or writes long: what was written counts,
+        others have theirs, and what its tenants have used beyond their rates is waited for. Raises
+        SqlError (53200).
         """
+        self.written()
         if wait_ms := self.use.wait_ms():
             self.tenant.waited += 1
             await asyncio.sleep(wait_ms / 1_000)
@@ -211,17 +214,22 @@ class State:
             self.budget.limit = int(self.settings.get(SETTING))
         self.held.end()
         self.budget.fresh()
-        self.written()
+        self._still_written()
 
     def written(self) -> None:
         """What the transaction has in memory counts. Raises SqlError (53200)."""
         t = self.block.transaction
         self.budget.write(0 if t is None else t.memory_bytes)
 
+    def _still_written(self) -> None:
+        """The same of what is there; what was too much failed then, and is to be taken back."""
+        with suppress(SqlError):
+            self.written()
+
     def rests(self) -> None:
         """A message has been worked on."""
         self.held.end()
-        self.written()
+        self._still_written()
         if self.services.trimming is not None:
             self.services.trimming.look()
 

@@ -198,6 +198,59 @@ def test_what_a_query_has_read_goes_with_it(filled: psycopg.Connection, text: st
             filled.execute("select count(*) from t a, t b, t c where a.v < b.v || c.v")
 
 
+BEHIND_A_SAVEPOINT = (
+    "copy w (v) from stdin",
+    "insert into w (v) select repeat(v, 5) from t",
+    "update t set v = repeat(v, 5)",
+    "update t set n = n + 1; " * 4 + "update t set n = n + 1",
+    "delete from t; insert into t select i, 1, repeat('v', 5000) from generate_series(1, 8000) i",
+)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("text", BEHIND_A_SAVEPOINT)
+def test_what_cannot_spill_is_refused(filled: psycopg.Connection, text: str) -> None:
+    """What is written behind a savepoint stays in memory, and nobody counts it while it is."""
+    with filled.transaction(force_rollback=True):
+        with pytest.raises(psycopg.errors.OutOfMemory), filled.transaction():
+            changed(filled, text, 8_000)
+        changed(filled, "copy w (v) from stdin", 100)
+        count = filled.execute("select count(*), max(length(v)) from w").fetchall()
+        assert count == [(100, 5_000)]
+    with filled.transaction(force_rollback=True):  # a transaction alone goes to a file
+        changed(filled, "copy w (v) from stdin", 8_000)
+        assert filled.execute("select count(*) from w").fetchall() == [(8_000,)]
+
+
+def changed(connection: psycopg.Connection, text: str, rows: int) -> None:
+    """COPY: of so many rows of 5,000 bytes."""
+    with connection.cursor() as cursor:
+        if not text.startswith("copy"):
+            for one in text.split("; "):
+                cursor.execute(one.encode())
+            return
+        with cursor.copy(text.encode()) as copy:
+            for _ in range(rows // 100):
+                copy.write((b"v" * 5_000 + b"\n") * 100)
+
+
+@pytest.mark.cluster
+def test_a_copy_of_any_length_streams(filled: psycopg.Connection) -> None:
+    """What COPY holds of rows that it has sent on counts, or a row of megabytes does not."""
+    try:
+        changed(filled, "copy w (v) from stdin", 4_000)
+        assert filled.execute("select count(*) from w").fetchall() == [(4_000,)]
+        with (
+            pytest.raises(psycopg.errors.OutOfMemory),
+            filled.cursor() as cursor,
+            cursor.copy("copy w (v) from stdin") as copy,
+        ):
+            copy.write(b"v" * (2 * MIB))
+        assert filled.execute("select count(*) from w").fetchall() == [(4_000,)]
+    finally:
+        filled.execute("delete from w")
+
+
 @pytest.mark.cluster
 def test_cursors_hold_what_is_theirs_until_they_are_closed(filled: psycopg.Connection) -> None:
     """Rows of a cursor WITH HOLD are forgotten in the account, or for ever kept in it."""

@@ -13,7 +13,10 @@ import pytest
 from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_COPY_SLICE_BYTES
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Columns, CopyFormat, Field, Part
+from sqlproxy.pg.copying import reader
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values import memory
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire import codec
 from sqlproxy.wire.copying import CopyIn
 
@@ -23,13 +26,14 @@ FIELDS = (Field("a", oids.INT8, 0), Field("b", oids.TEXT, 0))
 class Fake:
     """The portal that takes the rows, and the door that they come through."""
 
-    def __init__(self, data: bytes, chance: random.Random) -> None:
+    def __init__(self, data: bytes, chance: random.Random, whole: bool = False) -> None:
         self.fields, self.out = FIELDS, bytearray()
         self.rows: list[tuple[Any, ...]] = []
         self.turns, self.most, self.read = 0, 0, 0
+        self.taken: list[int] = []
         self._messages: deque[tuple[int, bytes]] = deque()
         while data:
-            size = chance.randrange(1, 2 * SQL_COPY_SLICE_BYTES)
+            size = len(data) if whole else chance.randrange(1, 2 * SQL_COPY_SLICE_BYTES)
             self._messages.append((codec.COPY_DATA, data[:size]))
             data = data[size:]
         self._messages.append((codec.COPY_DONE, b""))
@@ -45,6 +49,7 @@ class Fake:
         self.rows += map(tuple, rows)
 
     async def take_parts(self, parts: Sequence[Part]) -> None:
+        self.taken.append(sum(p.count if isinstance(p, Columns) else len(p) for p in parts))
         for part in parts:
             await self.take(part.rows() if isinstance(part, Columns) else part)
 
@@ -52,9 +57,19 @@ class Fake:
         """All came."""
 
 
-async def copied(data: bytes, of: CopyFormat, chance: random.Random) -> Fake:
-    """What came out of a COPY of these bytes."""
-    fake = Fake(data, chance)
+class Watched(memory.Budget):
+    """Remembers the most that was held."""
+
+    most = 0
+
+    def take(self, size: int) -> None:
+        super().take(size)
+        self.most = max(self.most, self.used)
+
+
+async def copied(data: bytes, of: CopyFormat, chance: random.Random, whole: bool = False) -> Fake:
+    """What came out of a COPY of these bytes. `whole`: they come as one message."""
+    fake = Fake(data, chance, whole)
 
     async def guard(work: Awaitable[list[Part]]) -> list[Part]:
         return await work
@@ -101,3 +116,63 @@ async def test_p10_a_long_row_is_not_looked_at_once_for_each_slice() -> None:
     fake = await copied(data, CopyFormat(table="t"), random.Random(2))
     assert fake.rows == rows
     assert fake.turns < 24
+
+
+async def test_p10_one_message_of_many_rows_is_taken_in_batches() -> None:
+    """32 MiB of short rows would be there as rows, which takes a gigabyte, before one is stored."""
+    data = b"".join(b"%d\tx\n" % n for n in range(200_000))
+    fake = await copied(data, CopyFormat(table="t"), random.Random(3), whole=True)
+    assert len(fake.rows) == 200_000
+    assert max(fake.taken) <= SQL_COPY_BATCH_BYTES // 4
+
+
+@pytest.mark.parametrize("wide", ["", "\U0001f600"])
+@pytest.mark.parametrize("kind", ["text", "csv"])
+async def test_p10_a_long_row_counts_while_it_is_there(kind: str, wide: str) -> None:
+    """Rows that do not end, of many clients, take all of a node's memory, and nobody counts it."""
+    start, end = ('1,"', '"\n') if kind == "csv" else ("1\t", "\n")
+    of = CopyFormat("csv", ",", "", table="t") if kind == "csv" else CopyFormat(table="t")
+    data = f"{start}{wide}{'x' * (1 << 20)}{end}".encode()
+    budget = Watched(memory.Share(1 << 30), 1 << 30)
+    with memory.spending(budget):
+        fake = await copied(data, of, random.Random(4))
+    assert fake.rows == [(1, wide + "x" * (1 << 20))]
+    assert budget.used == 0
+    assert budget.most > (12 << 20 if wide else 4 << 20)
+    with memory.spending(memory.Budget(memory.Share(1 << 30), 2 << 20)):
+        with pytest.raises(SqlError) as caught:
+            await copied(data, of, random.Random(4))
+        assert caught.value.sqlstate == "53200"
+        assert memory.now().used == 0
+
+
+@pytest.mark.parametrize("inner", ["\n", "ab\n"])
+async def test_p10_lines_inside_of_quotes_have_a_bound(inner: str) -> None:
+    """A value of nothing but line ends is as long as its client likes: none of them was counted."""
+    row = reader(CopyFormat("csv", ",", "", table="t"), FIELDS, DEFAULT, 1 << 20)
+    row.feed(b'1,"a"\n2,"')
+    for _ in range(3):
+        row.feed((inner * 100_000).encode())
+        assert row.unread >= 100_000
+    with pytest.raises(SqlError) as caught:
+        _ = [row.feed((inner * 100_000).encode()) for _ in range(20)]
+    assert caught.value.sqlstate == "54000"
+
+
+async def test_p10_the_end_of_the_first_line_is_not_looked_for_each_time() -> None:
+    """A first row of megabytes would be searched from its beginning with each piece."""
+    row = reader(CopyFormat(table="t"), FIELDS, DEFAULT, 1 << 25)
+    looked: list[int] = []
+    real = row._first_end  # type: ignore[attr-defined]
+
+    def first_end(data: bytes) -> Any:
+        looked.append(len(data))
+        return real(data)
+
+    row._first_end = first_end  # type: ignore[attr-defined]
+    for _ in range(200):
+        row.feed(b"x" * 10_000)
+    assert sum(looked) <= 3 * 200 * 10_000
+    row.feed(b"\ty\n")
+    with pytest.raises(SqlError):
+        row.finish()
