@@ -7,9 +7,12 @@ loses its Spark tests says "all passed" about a promise that nobody checked.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so, and their children, too: Ctrl-C is tested here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit.register(cycles.release)
     if config.getoption("write_durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(turns.Durations())
 
@@ -63,9 +67,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> turns.T
     return turns.Turns(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What is collected stays: it is not searched for cycles while it grows."""
+    gc.disable()
+    try:
+        turns.import_all(session.config)
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return turns.left_out(collection_path, config) or None
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    turns.import_all(session.config)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """A third of all cases are of long tests: where `-m` leaves them out, they are not made."""
+    marks = getattr(obj, "pytestmark", ())
+    slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
+    return [] if slow and turns.without_slow(collector.config) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -93,13 +117,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _calm() -> None:
     """As in a node that serves: 20,000 tests and what they import are never searched for cycles
-    again, which every engine that is closed would do. A program that ends within a test thaws them.
+    again, which every engine that is closed would do. A program that ends within a test thaws them:
+    one search of them all takes seconds.
     """
+    if not gc.get_freeze_count():
+        gc.freeze()
     cycles.calm()
-
-
-def pytest_unconfigure() -> None:
-    cycles.release()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["raft", "kv", "tso", "txn", "procedures", "sqlproxy", "kvorum", "pyspark_kvorum"]
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+STAR = re.compile(r"^\s*except\s*\*", re.MULTILINE)
 HALF_WAY = re.compile(r"\)(\?|\{[^{}]*\}+)\+")
 
 
@@ -18,7 +19,9 @@ HALF_WAY = re.compile(r"\)(\?|\{[^{}]*\}+)\+")
 def test_no_error_is_raised_out_of_a_group_of_them(package: str) -> None:
     """`raise` within `except*` raises a group before 3.11.4: callers look for the error alone."""
     for path in (one for one in SOURCES if one.is_relative_to(ROOT / package)):
-        found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if is_star(node)]
+        if not STAR.search(text := path.read_text()):
+            continue
+        found = [node.lineno for node in ast.walk(ast.parse(text)) if is_star(node)]
         assert not found, f"{path}: lines {found}"
 
 

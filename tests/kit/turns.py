@@ -36,6 +36,7 @@ _PROCESSES_MAX = 4  # tests/kit/machine.py has ports for so many
 _WORTH_NOTING_S = 3.0
 _STARTS_SPARK = "tests/clients/spark/"
 _MARKED = re.compile(r"^(?:@|pytestmark\b.*)pytest\.mark\.(?:cluster|spark)\b", re.MULTILINE)
+_LONG = re.compile(r"^pytestmark = (?:\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
 
 
 def processes() -> int:
@@ -59,6 +60,16 @@ def waits(file: str) -> bool:
     return path.exists() and bool(_MARKED.search(path.read_text("utf-8")))
 
 
+def left_out(file: Path, config: pytest.Config) -> bool:
+    """Whether all of its tests are long, in a run without such: it is not even imported then."""
+    return without_slow(config) and bool(_LONG.search(file.read_text("utf-8")))
+
+
+def without_slow(config: pytest.Config) -> bool:
+    """As `make test` runs them."""
+    return "not slow" in config.option.markexpr
+
+
 def best(files: Iterable[str], took_s: Mapping[str, float], *, worker: int, workers: int) -> str:
     """The one of `files` that process `worker` of `workers` runs next; of equals the first."""
     computes = worker == workers - 1 > 0
@@ -78,7 +89,8 @@ def import_all(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    every = sorted((ROOT / "tests").rglob("test_*.py"))
+    files = [file for file in every if not left_out(file, config)]
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in files[first:] + files[:first]:
         name = ".".join(file.relative_to(ROOT).with_suffix("").parts)

@@ -25,6 +25,7 @@ def points(nodes: Nodes) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_n9_r6_flush_compact_copy_and_a_killed_master(tmp_path: Path) -> None:
     """An operation of all nodes was lost with its master, or left something half done on disk."""
     with cluster(tmp_path / "c") as nodes, kvorum.connect(nodes.url) as db:

@@ -127,6 +127,7 @@ def test_cluster_commands_refuse_what_makes_no_sense(
     assert len(told.err.decode().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_cluster_commands_say_when_there_is_no_cluster(tmp_path: Path) -> None:
     """The usual first mistake is the wrong directory."""
     told = run("cluster", "status", "--data", str(tmp_path), code=1, apart=True)

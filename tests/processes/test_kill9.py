@@ -29,6 +29,7 @@ async def load_and_kill(node: NodeProcess, seen: Seen) -> None:
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.timeout(60 + 30 * KILLS)
 def test_c14_killed_at_random_loses_nothing(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ GREETINGS = {
 """What clients at each port say before they are idle."""
 
 
+@pytest.mark.slow
 def test_idle_connections_do_not_end_a_node(tmp_path: Path) -> None:
     """Idle connections at three ports, more than there are descriptors: who is there is served on,
     who comes is told at each port, and once they have gone everybody is welcome again.

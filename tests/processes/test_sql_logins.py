@@ -52,6 +52,7 @@ def _refused(url: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_a_login_of_a_role_alone(tmp_path: Path) -> None:
     """Whoever the authority has signed would be let in under a name that is no role, and do
     everything as one who came before the first user; or nodes' certificates would be a login.

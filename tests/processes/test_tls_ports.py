@@ -145,6 +145,7 @@ def test_a_plain_client_is_told(node: NodeProcess, offset: int) -> None:
     assert b"TLS only" in heard
 
 
+@pytest.mark.slow
 def test_what_is_not_tls_ends_its_own_connection(node: NodeProcess) -> None:
     """Garbage and silence at any port disturbed other clients, or stayed for ever."""
     silent = [socket.create_connection(("127.0.0.1", node.base + i % 4), 10) for i in range(1_100)]

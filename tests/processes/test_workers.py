@@ -58,6 +58,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
         yield node
 
 
+@pytest.mark.slow
 def test_u1_a_killed_workers_procedures_move_within_three_seconds(
     node: NodeProcess, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_f10_shuffled_messages_cost_nothing() -> None:
         assert sent_bytes(data_to(trio, target)) <= best + 10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_f10_a_bad_network_converges_without_a_storm(seed: int) -> None:
     """F10: loss, duplicates and long delays; what is sent again stays near what was lost."""

@@ -163,6 +163,7 @@ def test_d1_phantoms_happen_between_snapshot_transactions(
     in_world(phantoms, make, **more)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(3))
 @REAL
 @PLACES
@@ -475,6 +476,7 @@ def test_serializable_guards_outlive_a_power_loss() -> None:
     in_world(main)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("dies_at", range(3, 28))
 def test_serializable_guards_of_a_dead_coordinator_are_removed(dies_at: int) -> None:
     """Keys that it only read would be closed to writers for ever."""

@@ -226,7 +226,7 @@ def unchecked(view: View, reads: Reads, *_: object) -> Checked:
     return Checked(MAX, [end for _, end in reads.ranges])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["no guards", "no validation", "ranges forgotten"])
 def test_serializable_histories_of_a_broken_store_are_caught(
     broken: str, monkeypatch: pytest.MonkeyPatch

@@ -348,6 +348,7 @@ WRONG_LOAD = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("wrong", "text"), WRONG_LOAD)
 def test_o14_wrong_options(
     spark: Any, options: Options, filled: str, wrong: dict[str, str], text: str

@@ -129,6 +129,7 @@ def test_g8_a_bulk_load_is_one_transaction(
         spark.conf.unset("spark.kvorum.endpoint")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [1, 2])
 def test_g8_names_are_spark_s(
     splits: int, spark: Any, db: kvorum.Database, node: NodeProcess

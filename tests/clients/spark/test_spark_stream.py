@@ -285,6 +285,7 @@ def wait_for(rows: int, db: kvorum.Database, name: str, driver: Driver, folder: 
     )
 
 
+@pytest.mark.slow
 def test_o13_the_node_is_killed_under_a_stream(spark: Any, folder: Path, tmp_path: Path) -> None:
     """After kill -9 of the node, a row is missing, doubled or half a batch is seen."""
     files = 6

@@ -63,6 +63,7 @@ def test_o2_operations_row_by_row(spark: Any, db: kvorum.Database, options: Opti
     )
 
 
+@pytest.mark.slow
 def test_o6_duplicates_are_refused_or_resolved(
     spark: Any, db: kvorum.Database, options: Options
 ) -> None:

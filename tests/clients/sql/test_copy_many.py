@@ -107,6 +107,7 @@ def test_p10_copy_of_many_rows_in_csv_and_binary(sql: Sql, big: psycopg.Connecti
         big.execute("DROP TABLE again")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("numbers", "state"),
     [

@@ -71,6 +71,7 @@ def _write(chance: random.Random, conn: psycopg.Connection, number: int) -> None
         conn.execute("rollback to w")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_cursors_read_what_was_there(t: psycopg.Connection, seed: int) -> None:
     """A loop over a cursor met the rows that it wrote itself, or missed those that it deleted."""
@@ -100,6 +101,7 @@ def test_cursors_read_what_was_there(t: psycopg.Connection, seed: int) -> None:
             t.commit()
 
 
+@pytest.mark.slow
 def test_portals_of_drivers_read_what_was_there(sql: Sql, t: psycopg.Connection) -> None:
     """asyncpg's cursors and JDBC's fetch size are portals that are fetched in pieces."""
 

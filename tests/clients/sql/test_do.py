@@ -53,6 +53,7 @@ def test_what_is_handled_leaves_nothing_of_itself(db: psycopg.Connection) -> Non
     assert db.execute("SELECT count(*) FROM t").fetchone() == (2,)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("block", "state"),
     [

@@ -87,7 +87,7 @@ def link(
             yield connection
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_a_bound_leaves_out_is_not_computed(
     link: psycopg.Connection, counted: _Counted, source: str

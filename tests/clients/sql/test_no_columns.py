@@ -47,6 +47,7 @@ def test_what_has_no_meaning_without_columns_is_told(db: psycopg.Connection) -> 
         db.execute("SELECT FROM e UNION ALL SELECT FROM e")
 
 
+@pytest.mark.slow
 def test_copies_and_dumps_keep_the_rows(sql: Sql) -> None:
     """A line without fields is a row."""
     with sql.connect(autocommit=True) as db:

@@ -107,6 +107,7 @@ def proxies(node: NodeProcess, tmp_path: Path) -> Iterator[list[ProxyProcess]]:
         proxy.kill()
 
 
+@pytest.mark.slow
 def test_p14_any_proxy_goes_on(sql: Sql, proxies: list[ProxyProcess]) -> None:
     """Proxies keep nothing: what one declared and wrote the other reads; a transaction that was
     open in one that is killed leaves nothing.

@@ -88,6 +88,7 @@ def test_c14_names_in_the_catalog(node: NodeProcess, text: str, answer: str | No
         assert link.execute(f"select {text}".encode()).fetchone() == (answer,)
 
 
+@pytest.mark.slow
 def test_c14_definitions_are_read_again_as_they_are_told(node: NodeProcess) -> None:
     """A default loses the parentheses that its grammar asks for, a text of char(3) is cut at one
     letter, or a view the names of its columns: a dump is refused, or is another database.
@@ -169,6 +170,7 @@ def test_c14_what_pg_dumpall_writes_is_read(node: NodeProcess) -> None:
         link.execute("drop role dumped_role")
 
 
+@pytest.mark.slow
 def test_columns_are_numbered_without_gaps(node: NodeProcess) -> None:
     """A table that lost a column, or changed its type, cannot be dumped: pg_dump counts."""
     with psycopg.connect(_made(node, "gaps", tables="pg_dump_odd.sql"), autocommit=True) as link:

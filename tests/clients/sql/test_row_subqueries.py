@@ -14,6 +14,7 @@ from tests.clients.sql.conftest import Sql
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.slow
 def test_numbers_by_the_highest_have_no_twins(sql: Sql) -> None:
     """A statement that runs again behind a conflict would keep what its subquery read before."""
     with sql.connect(autocommit=True) as db:

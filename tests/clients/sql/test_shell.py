@@ -178,6 +178,7 @@ def test_p10_ctrl_c_cancels_what_runs_and_nothing_else(terminal: Terminal, sql: 
     terminal.ask("select 'still ' || 'here';", "still here")
 
 
+@pytest.mark.slow
 def test_files_and_pasted_scripts_are_statements_of_their_own(
     terminal: Terminal, sql: Sql, tmp_path: Path
 ) -> None:

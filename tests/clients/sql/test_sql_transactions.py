@@ -258,6 +258,7 @@ def test_p10_a_long_answer_is_stopped_though_each_piece_is_in_time(sql: Sql) -> 
         assert one.execute("SELECT count(*) FROM many").fetchone() == (150_000,)
 
 
+@pytest.mark.slow
 def test_p10_idle_sessions_end(sql: Sql, t: psycopg.Connection) -> None:
     """idle_in_transaction_session_timeout: whoever sleeps in a block loses it, and is told."""
     with sql.connect(autocommit=True) as one:
@@ -334,7 +335,7 @@ def test_p10_definitions_inside_blocks(sql: Sql, t: psycopg.Connection) -> None:
     assert t.execute("SELECT id FROM m").fetchall() == [(1,)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["INSERT INTO n VALUES (2)", "DELETE FROM n WHERE id = 1"])
 def test_a_block_of_definitions_may_take_long(sql: Sql, t: psycopg.Connection, change: str) -> None:
     """On a busy machine a migration was refused because of its own definitions. A row that it

@@ -140,7 +140,7 @@ def _nothing_left(node: NodeProcess) -> Iterator[None]:
     poll(lambda: ".arrow" not in Path(f"/proc/{node.spawned}/maps").read_text())
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.cluster
 @each("value", VALUES)
 @pytest.mark.parametrize(
@@ -155,6 +155,7 @@ def test_a_value_that_does_not_fit_is_refused(
     assert ended(filled, text.replace("{n}", str(LARGE)).replace("%%", "%"))[0] == "53200"
 
 
+@pytest.mark.few(4)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", ROWS)
 def test_rows_that_have_to_be_held_are_refused(filled: psycopg.Connection, text: str) -> None:
@@ -164,6 +165,7 @@ def test_rows_that_have_to_be_held_are_refused(filled: psycopg.Connection, text:
     assert state == "53200"
 
 
+@pytest.mark.few(6)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", SPILLED)
 def test_rows_that_can_spill_or_stream_do(filled: psycopg.Connection, text: str) -> None:
@@ -173,6 +175,7 @@ def test_rows_that_can_spill_or_stream_do(filled: psycopg.Connection, text: str)
     assert size == 0 or size >= LARGE * 0.9
 
 
+@pytest.mark.few(2)
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     "text",
@@ -282,6 +285,7 @@ def test_the_limit_is_a_setting_of_the_session(filled: psycopg.Connection) -> No
         filled.execute("set statement_memory_bytes = 10")
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_changes_see_the_rows_as_they_were(sql: Sql) -> None:
     """A change that is written while its rows are read meets what it wrote itself."""

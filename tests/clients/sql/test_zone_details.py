@@ -55,6 +55,7 @@ def test_details_tell_moments_in_the_zone_of_the_session(sql: Sql, block: bool) 
             assert told.value.diag.message_detail == detail
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("zone", ["America/New_York", "UTC-5:30", "+3"])
 def test_a_new_type_counts_in_the_zone_of_the_session(sql: Sql, zone: str) -> None:
     """Between timestamp, timestamptz and date a job without a session counts in UTC, or refuses."""

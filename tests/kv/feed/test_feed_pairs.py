@@ -96,6 +96,7 @@ class Model:
         return found
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_f14_pairs_tell_each_version_with_what_it_replaced(seed: int, watched: bool) -> None:

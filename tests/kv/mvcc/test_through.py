@@ -85,6 +85,7 @@ def all_of(store: Store, *, through: bool, limit: int = 100) -> list[bytes]:
     return values
 
 
+@pytest.mark.few(1)
 @each("seed", range(40))
 def test_p10_a_scan_through_chunks_is_the_scan_behind_their_resolution(seed: int) -> None:
     """A row would be missing, twice, old or deleted and there all the same."""

@@ -19,6 +19,7 @@ class Ann(Conn):
     author = Author("ann", others=False)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mine", [b"a-mine", b"z-mine"])
 @pytest.mark.parametrize(("flood", "size"), [(1, 10), (50, 100), (1_000, 4_000)])
 def test_g10_a_put_beside_a_flood_waits_for_three_syncs_at_most(

@@ -60,7 +60,7 @@ def _fill(store: Store, keys: list[bytes], size: int, batch: int) -> None:
         store.map.note(chosen)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch", [1, 64, 1_000])
 @pytest.mark.parametrize(("count", "size"), [(60_000, 100), (20_000, 1_000), (40, 1 * MiB)])
 @pytest.mark.parametrize("order", ["random", "rising", "falling", "skewed"])

@@ -63,6 +63,7 @@ def flipped(source: Path, log: Path, offset: int, bit: int, target: Path) -> Pat
     return target
 
 
+@pytest.mark.slow
 def test_b14_every_flipped_bit_of_a_head_is_noticed_at_the_start(
     killed: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_g10_a_shard_has_rows_of_its_own_and_shares_the_batch(engine: Engine) ->
     shard.check_room()
 
 
+@pytest.mark.few(1)
 def test_g10_a_shard_too_many_is_refused(engine: Engine) -> None:
     """A node made families without a bound, or lost those it had when one more was refused."""
     assert SHARDS_HELD_MAX >= 2 * SHARDS_MAX, "names that came and went leave room for others"

@@ -124,6 +124,7 @@ def test_a_page_offers_what_its_user_may(scene: Scene) -> None:
         assert told["operates"]
 
 
+@pytest.mark.slow
 def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> None:
     """What one user saw stays on the page for the next, or a page is asked for again and again by
     who may not see it; or a session that has ended looks like an error.

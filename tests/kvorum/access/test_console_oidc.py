@@ -614,6 +614,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield page
 
 
+@pytest.mark.slow
 def test_a_browser_comes_back_from_another_site_logged_in(page: Browser, scene: Scene) -> None:
     """Cookies that the browser does not send from another site would end it: so it asks anew."""
     page.open(f"{scene.url}/console#/nodes")

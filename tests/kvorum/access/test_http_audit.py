@@ -15,6 +15,7 @@ from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
 from tests.kit.machine import free_port_base
+from tests.kit.waiting import poll
 
 
 @pytest.fixture
@@ -39,14 +40,14 @@ def place(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         portal.close()
 
 
-def lines(log: Path, url: str, wanted: str) -> list[dict[str, Any]]:
+def lines(log: Path, wanted: str) -> list[dict[str, Any]]:
     """Of that request, once the log has it."""
-    for _ in range(200):
-        found = [json.loads(line) for line in log.read_text().splitlines()]
-        if of_it := [one for one in found if one.get("request") == wanted]:
-            return of_it
-        httpx.get(f"{url}/healthz")  # time passes
-    raise AssertionError(f"{log} has no request {wanted}")
+
+    def found() -> list[dict[str, Any]]:
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        return [one for one in told if one.get("request") == wanted]
+
+    return list(poll(found))
 
 
 def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> None:
@@ -58,27 +59,27 @@ def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> N
         made = by_admin.post("/v1/tokens", json={"user": "ann", "name": "laptop"}).json()
         claims = {"x-request-id": "mine", "x-user": "bob"}
         done = by_admin.get("/v1/cluster", headers=claims)
-    (told,) = lines(log, url, done.headers["x-request-id"])
+    (told,) = lines(log, done.headers["x-request-id"])
     assert (told["user"], told["credential"], told["allowed"]) == ("admin", "token init", True)
     assert (told["said"], told["method"]) == ("mine", "cluster")
     with httpx.Client(base_url=url, headers={"authorization": f"Bearer {made['token']}"}) as by_ann:
         for method, path in (("GET", "/v1/kv/shop/orders/k"), ("GET", "/v1/cluster")):
             refused = by_ann.request(method, path)
             assert refused.status_code == 403
-            (told,) = lines(log, url, refused.headers["x-request-id"])
+            (told,) = lines(log, refused.headers["x-request-id"])
             assert (told["user"], told["credential"]) == ("ann", "token laptop")
             assert (told["allowed"], told["code"]) == (False, "FORBIDDEN")
             assert told["method"] == f"{method} {path}"
             assert "read" in told["denied"]
     failed = httpx.get(f"{url}/v1/cluster", headers={"authorization": "Bearer secret"})
-    (told,) = lines(log, url, failed.headers["x-request-id"])
+    (told,) = lines(log, failed.headers["x-request-id"])
     assert (told["allowed"], told["code"]) == (False, "UNAUTHENTICATED")
     assert told["client"].startswith("127.0.0.1:")
     failed = httpx.get(f"{url}/v1/cluster", auth=("ann", "a guess"))
-    (told,) = lines(log, url, failed.headers["x-request-id"])
+    (told,) = lines(log, failed.headers["x-request-id"])
     assert (told["user"], told["credential"], told["allowed"]) == ("ann", "none", False)
     failed = httpx.post(f"{url}/console/login", json={"user": "ann", "password": "a guess"})
-    (told,) = lines(log, url, failed.headers["x-request-id"])
+    (told,) = lines(log, failed.headers["x-request-id"])
     assert (told["user"], told["allowed"]) == ("ann", False)
     for ask in 3 * (
         {"url": f"{url}/v1/cluster", "method": "GET", "auth": ("a" * 5_000, "a guess")},
@@ -89,7 +90,7 @@ def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> N
         },
     ):
         failed = httpx.request(**ask)
-        told = lines(log, url, failed.headers["x-request-id"])[0]
+        told = lines(log, failed.headers["x-request-id"])[0]
         assert told["user"] == "a" * 200  # a client could fill the log with one name
         assert not told["allowed"]  # too many guesses are no work of an allowed one
     text = log.read_text()

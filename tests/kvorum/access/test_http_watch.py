@@ -42,6 +42,7 @@ def error_of(lines: Iterator[str]) -> dict[str, Any]:
     return error
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ends", ["right", "token", "user"])
 def test_a_watch_ends_with_what_it_was_let_in_by(url: str, ends: str) -> None:
     """Who lost a right would see every change for as long as the connection lives."""

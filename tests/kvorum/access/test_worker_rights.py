@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
@@ -73,25 +72,27 @@ class Client(NamedTuple):
         return Worker(name, "sample", self.kv, store, TYPES, tables, clock, timers)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def token_of(db: Database, name: str, *grants: tuple[str, str, str, str]) -> str:
+    """A new user's."""
+    db.access("user.create", {"name": name})
+    for actions, kind, namespace, thing in grants:
+        said = {"actions": actions.split(","), "kind": kind, "name": thing}
+        said |= {"namespace": namespace} if namespace else {}
+        db.access("grant.give", {"role": name, **said})
+    return str(db.access("token.create", {"user": name, "name": "t"})["token"])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     base = free_port_base()
-    with kvorum.open(tmp_path / "data", port=base) as db:
+    with kvorum.open(tmp_path_factory.mktemp("workers") / "data", port=base) as db:
         db.access("init")
         db.create_namespace("pool")
         db.create_table("pool", "rows")
-
-        def user(name: str, *grants: tuple[str, str, str, str]) -> str:
-            db.access("user.create", {"name": name})
-            for actions, kind, namespace, thing in grants:
-                said = {"actions": actions.split(","), "kind": kind, "name": thing}
-                said |= {"namespace": namespace} if namespace else {}
-                db.access("grant.give", {"role": name, **said})
-            return str(db.access("token.create", {"user": name, "name": "t"})["token"])
-
         rows_too = ("read,write", "table", "pool", "rows")
-        worker = user("hand", ("run", "pool", "", "sample"), rows_too)
-        yield Cluster(base, db, worker, user("rogue", ("run", "pool", "", "other"), rows_too))
+        worker = token_of(db, "hand", ("run", "pool", "", "sample"), rows_too)
+        rogue = token_of(db, "rogue", ("run", "pool", "", "other"), rows_too)
+        yield Cluster(base, db, worker, rogue)
 
 
 @asynccontextmanager
@@ -241,7 +242,8 @@ def test_what_a_worker_does_not_have_it_does_not_end(cluster: Cluster) -> None:
             await given(worker)
             record, call = record_key(id), rogue.kv.call
             own = await worker._store._txn.begin()
-            start, bound = own.start_ts, await rogue.txn.reader.now()
+            start, _ = own.start_ts, await rogue.txn.reader.now()
+            bound = await rogue.txn.reader.now()  # above start + 1
             op = [1, live_key(id), b"", None, 0]
             await worker._store._txn._kv.call(
                 *(PREWRITE, live_key(id), start, live_key(id), 60_000, [op], BLIND),
@@ -314,11 +316,10 @@ def test_a_worker_of_another_pool_gets_at_nothing(cluster: Cluster) -> None:
 
 def test_a_worker_of_the_same_pool_does_not_speak_for_another(cluster: Cluster) -> None:
     """Whoever may work for a pool would take, and answer for, what others of it have."""
-    grant = {"actions": ["run"], "kind": "pool", "name": "sample"}
-    cluster.db.access("grant.give", {"role": "rogue", **grant})
+    other = token_of(cluster.db, "twin", ("run", "pool", "", "sample"))
 
     async def run() -> None:
-        async with working(cluster) as worker, client(cluster, cluster.rogue) as rogue:
+        async with working(cluster) as worker, client(cluster, other) as rogue:
             id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
             await given(worker)
             assert await refused(rogue.txn.get(record_key(id))) == NOT_HELD

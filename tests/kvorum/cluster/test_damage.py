@@ -234,6 +234,7 @@ def test_b14_a_node_that_lost_one_of_its_databases_comes_back(name: str, cut: bo
     run(main, 13)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lost", [("state", "log"), ("log",), ("state",)], ids="+".join)
 def test_a2_two_emptied_founders_wait_for_the_third(lost: tuple[str, ...]) -> None:
     """They elected each other, and served an empty cluster under the name of the old one."""

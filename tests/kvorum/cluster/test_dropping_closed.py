@@ -78,6 +78,7 @@ async def tried(node: Node, key: bytes) -> list[str]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["all", "leaders", "one by one"])
 def test_d13_a_closed_table_stays_closed_over_crashes(
     monkeypatch: pytest.MonkeyPatch, what: str

@@ -55,6 +55,7 @@ def test_serializable_guards_hold_whoever_leads(seed: int, how: str) -> None:
     played(scene, seed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_serializable_sums_are_right_while_leaders_die(seed: int) -> None:
     """At most one row per group over three partitions of three leaders, of which one dies: write

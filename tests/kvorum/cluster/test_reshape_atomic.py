@@ -151,6 +151,7 @@ def scene(seed: int, main: Callable[[Sets], Awaitable[None]]) -> None:
     run(whole, seed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_d14_scans_and_multi_gets_see_whole_transactions_while_partitions_change(
     seed: int,

@@ -39,7 +39,7 @@ def test_r2_a_token_gives_read_after_write_at_any_node() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("token", ["", "abc", "-1", "1.5", "٣", None, 1.0, MAX + 1])
 def test_r2_what_is_no_token_is_refused(token: object) -> None:
     """A cut off or foreign token would silently promise nothing."""
@@ -52,6 +52,7 @@ def test_r2_what_is_no_token_is_refused(token: object) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("given", ["abc", "", None, b"x", "9" * 21])
 def test_d4_what_is_no_id_is_refused(given: object) -> None:
     """Whoever asks by an id out of an error's details would get a TypeError."""

@@ -77,6 +77,7 @@ async def answers(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "sent",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,22 @@ from tests.kit.machine import free_port_base
 
 PROCEDURES = "tests.kvorum.surfaces.sample_procedures"
 SURFACES = ("embedded", "sdk", "http")
+_HERE = Path(__file__).parent
 _names = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Of a test through each surface `make test` runs one, not the same one of all tests; those of
+    test_suite.py, which are about that, all three.
+    """
+    here = [one for one in items if one.path.parent == _HERE and one.path.name != "test_suite.py"]
+    for item in here:
+        spec = getattr(item, "callspec", None)
+        if spec is None or "db" not in spec.indices or item.get_closest_marker("few"):
+            continue
+        if spec.indices["db"] != zlib.crc32(item.originalname.encode()) % len(SURFACES):
+            item.add_marker(pytest.mark.slow)
 
 
 @dataclass(frozen=True, slots=True)

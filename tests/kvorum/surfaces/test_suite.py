@@ -88,6 +88,7 @@ def test_what_is_there_may_be_made_again(db: kvorum.Database, table: kvorum.Tabl
         db.create_table("nowhere", table.name, exists_ok=True)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("key", ODD_KEYS, ids=repr)
 def test_b1_any_bytes_are_a_key_and_a_value(table: kvorum.Table, key: bytes) -> None:
     """A key that an encoding mangles is another key."""
@@ -646,6 +647,7 @@ BAD: dict[str, tuple[type[kvorum.KvorumError], Call]] = {
 }
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("what", BAD)
 def test_c15_bad_input_is_refused_and_changes_nothing(
     db: kvorum.Database, table: kvorum.Table, what: str

@@ -261,6 +261,7 @@ def test_u3_any_url_of_fsspec_is_a_place(tmp_path: Path) -> None:
         assert db.table("default", "again").get("000007").value == FILLER
 
 
+@pytest.mark.slow
 def test_u3_tables_by_the_command(tmp_path: Path) -> None:
     """The commands would not find each other's files, or end as if all were well."""
     with cluster(tmp_path / "one", 1) as nodes:

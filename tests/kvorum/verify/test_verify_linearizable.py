@@ -243,6 +243,7 @@ def long_history(operations: int, clients: int, rng: random.Random, lost: float)
     return recorder.history
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lost", [0.0, 0.003])
 def test_a8_ten_thousand_operations_of_one_key_in_seconds(lost: float) -> None:
     """A checker that needs an hour is not run."""

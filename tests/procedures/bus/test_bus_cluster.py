@@ -225,7 +225,7 @@ def test_n8_what_is_no_setting_is_refused() -> None:
     clustered(body)
 
 
-def test_n9_files_of_a_table_at_all_its_hosts() -> None:
+def test_n9_r6_files_of_a_table_at_all_its_hosts() -> None:
     """A host was left out, or ranges of other tables were rewritten, too."""
 
     async def body(test: Test) -> None:

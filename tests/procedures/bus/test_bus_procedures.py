@@ -148,6 +148,7 @@ def test_n3_a_new_master_goes_on_with_one_of_three_answers_in(name: str) -> None
     simulated(body)
 
 
+@pytest.mark.few(2)
 @BOTH
 @pytest.mark.parametrize("broken", [False, True])
 def test_n3_a_master_that_dies_at_any_write(name: str, broken: bool) -> None:

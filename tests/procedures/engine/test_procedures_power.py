@@ -146,7 +146,7 @@ async def _until_power_loss(node: Node, seconds: float) -> None:
     await node.power_loss()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_j9_power_losses(seed: int) -> None:
     """After power losses a procedure was lost, doubled or stopped half-way; a table was a ghost."""

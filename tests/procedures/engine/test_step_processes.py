@@ -443,7 +443,7 @@ def test_code_that_changed_on_disk_is_told(tmp_path: Path, monkeypatch: pytest.M
     served(test, modules=[module.stem])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["plain", "blocked", "locked", "stubborn", "awaits"])
 def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
     """It went on for as long as it liked, also beside what undoes it; or others, who have no
@@ -471,6 +471,7 @@ def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_who_shares_a_process_with_one_that_is_ended_runs_again(tmp_path: Path) -> None:
     """It failed, or counted as one that ends its process; one that ends in a moment may."""
 
@@ -563,7 +564,7 @@ async def longest_pause(work: Awaitable[Any]) -> tuple[Any, float]:
         ticking.cancel()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["harmful.rule", "harmful.checked"])
 @pytest.mark.parametrize("how", BAD)
 def test_a_rule_of_users_cannot_stop_its_engine(
@@ -691,6 +692,7 @@ def test_a_rule_that_cannot_be_asked_is_asked_later(monkeypatch: pytest.MonkeyPa
     served(test)
 
 
+@pytest.mark.slow
 def test_a_rule_that_was_late_once_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -709,6 +711,7 @@ def test_a_rule_that_was_late_once_is_asked_again(
     served(test)
 
 
+@pytest.mark.slow
 def test_a_rule_that_hangs_is_not_another_ones_fault(tmp_path: Path) -> None:
     """Who asked a moment later waited behind it in the same process, and was refused with it."""
 

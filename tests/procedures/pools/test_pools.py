@@ -368,7 +368,7 @@ def _worked(case: Case, at: int, *, after: bool) -> int:
     return dying[0].writes
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_u1_a_worker_dies_at_every_write(case: Case) -> None:
     """A worker that dies just before or after any of its commits loses no step and doubles none."""

@@ -182,7 +182,7 @@ def until_power_loss(disk: CrashDisk, told: Told, rounds: int) -> bool:
     return lost
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_l8_power_loss_at_every_write_and_sync(variant: str) -> None:
     """After a power loss somewhere an acknowledged change was lost, or a removed one came back."""
@@ -295,7 +295,7 @@ def test_l7_a_sleeper_does_not_hold_logs() -> None:
     on(disk, again)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_l8_soak(seed: int) -> None:
     """In a long life logs piled up, or a restart did not find exactly what there was."""

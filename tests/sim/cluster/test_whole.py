@@ -91,7 +91,7 @@ def _digest(seeds: str, hash_seed: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUICK)
 def test_d1_broken_builds_are_noticed(name: str) -> None:

@@ -280,6 +280,7 @@ async def test_what_is_known_is_used_for_a_minute(
         scene.guard.allow(ann, READ, ORDERS)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["", "node", "public", "none", "pg_x", "a b", "1a", "a" * 64])
 async def test_names_that_no_user_may_have(scene: Scene, name: str) -> None:
     """Names that SQL or certificates give another meaning."""

@@ -45,7 +45,7 @@ def test_messages_end_as_in_postgresql(server: Server, recorded: list[Any]) -> N
         assert found == recorded
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("first", range(0, len(RECORDED[GENERATED]), STRIDE))
 def test_statements_of_transactions_do_what_postgresql_does(server: Server, first: int) -> None:
     """A write that was rolled back stays, or one that was committed is lost, in some order of

@@ -79,7 +79,7 @@ def _bound(parsed: Any) -> Any:
     return front.bind(parsed, FakeNames())
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
 def test_a_list_means_what_the_parser_says(text: str) -> None:
     """A value of a long list is lost, or read as another type than PostgreSQL's."""
@@ -205,6 +205,7 @@ async def test_a_long_statement_is_read_beside_the_loop() -> None:
     assert told.value.sqlstate == "54001"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("text", ["SELECT {}1", "SELECT 1 WHERE 1 IN ({}1+1)", "SELECT array[{}1]"])
 def test_what_is_no_plain_list_has_a_bound(text: str) -> None:
     """A tree of millions of nodes is read in one call, which holds the interpreter for seconds."""

@@ -23,6 +23,7 @@ _SLICE = 1_000  # characters: a pattern is bounded by the text's length
 EVERY = "".join(chr(at) for at in range(1, 0x110000) if not 0xD800 <= at < 0xE000)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", ["lower", "upper"])
 def test_letters_change_as_in_postgresql(case: str) -> None:
     """A letter has another large or small one, or becomes two."""

@@ -207,6 +207,7 @@ async def test_clients_that_vanish_in_the_middle_of_anything(served: Served, dat
     assert served.server.connections == 0
 
 
+@pytest.mark.few(1)
 async def test_stalled_clients_are_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that stop in their login, in a message or in a transaction stayed forever."""
     monkeypatch.setattr(connection_module, "SQL_STARTUP_MS_MAX", 100)
