@@ -138,59 +138,65 @@ _KEYS = json.dumps(
     {"keys": [{"ns": "default", "table": "t", "key": f"k{i}"} for i in range(1_000)]}
 ).encode()
 _PACKED = "application/msgpack"
-ATTACKS: dict[str, Attack] = {
-    "nothing": lambda _base, done: many(1, done.wait),
-    "native: pipelined pings": native(*pings(200_000)),
-    "native: pipelined pings by 20": native(*pings(50_000), connections=20),
-    "native: statistics": native(*[msgpack.packb([[i + 1, STATS, 0] for i in range(4_096)])] * 4),
-    "native: numbers": native(*[_request(_lists(20_000_000, b"\x00"))] * 3),
-    "native: empty lists": native(*[_request(_lists(20_000_000, b"\x90"))] * 3),
-    "native: empty maps": native(_request(_lists(20_000_000, b"\x80"))),
-    "native: lists of one": native(_request(_lists(10_000_000, b"\x91\x00"))),
-    "native: empty lists by 20": native(_request(_lists(900_000, b"\x90")), connections=20),
-    "native: tiny floods by 50": native(
+ATTACKS: dict[str, Callable[[], Attack]] = {
+    "nothing": lambda: lambda _base, done: many(1, done.wait),
+    "native: pipelined pings": lambda: native(*pings(200_000)),
+    "native: pipelined pings by 20": lambda: native(*pings(50_000), connections=20),
+    "native: statistics": lambda: native(
+        *[msgpack.packb([[i + 1, STATS, 0] for i in range(4_096)])] * 4
+    ),
+    "native: numbers": lambda: native(*[_request(_lists(20_000_000, b"\x00"))] * 3),
+    "native: empty lists": lambda: native(*[_request(_lists(20_000_000, b"\x90"))] * 3),
+    "native: empty maps": lambda: native(_request(_lists(20_000_000, b"\x80"))),
+    "native: lists of one": lambda: native(_request(_lists(10_000_000, b"\x91\x00"))),
+    "native: empty lists by 20": lambda: native(_request(_lists(900_000, b"\x90")), connections=20),
+    "native: tiny floods by 50": lambda: native(
         *[_request(b"\xdc\x0f\xa0" + b"\x90" * 4_000)] * 500, connections=50
     ),
-    "native: answers that nobody reads": native(
+    "native: answers that nobody reads": lambda: native(
         *[msgpack.packb([[i + 1, STATS, 0] for i in range(4_096)])] * 4, connections=20, read=False
     ),
-    "http: JSON lists": http(http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]")),
-    "http: JSON lists by 8": http(
+    "http: JSON lists": lambda: http(http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]")),
+    "http: JSON lists by 8": lambda: http(
         http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]"), connections=8
     ),
-    "http: JSON numbers": http(http_post(b"[" + b"0," * (BODY_BYTES // 2) + b"0]")),
-    "http: JSON escapes": http(
+    "http: JSON numbers": lambda: http(http_post(b"[" + b"0," * (BODY_BYTES // 2) + b"0]")),
+    "http: JSON escapes": lambda: http(
         http_post(b'["' + b"\\n," * (BODY_BYTES // 3) + b'"]', path="/v1/kv/x/y")
     ),
-    "http: JSON lists, cold": http(
+    "http: JSON lists, cold": lambda: http(
         http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]", path="/v1/procedures")
     ),
-    "http: deep JSON": http(http_post(b"[" * BODY_BYTES)),
-    "http: lists by 30": http(http_post(b"[" + b"[]," * 20_000 + b"[]]") * 20, connections=30),
-    "http: msgpack lists": http(http_post(_lists(BODY_BYTES, b"\x90"), _PACKED)),
-    "http: msgpack maps, cold": http(
+    "http: deep JSON": lambda: http(http_post(b"[" * BODY_BYTES)),
+    "http: lists by 30": lambda: http(
+        http_post(b"[" + b"[]," * 20_000 + b"[]]") * 20, connections=30
+    ),
+    "http: msgpack lists": lambda: http(http_post(_lists(BODY_BYTES, b"\x90"), _PACKED)),
+    "http: msgpack maps, cold": lambda: http(
         http_post(_lists(BODY_BYTES, b"\x80"), _PACKED, "/v1/procedures")
     ),
-    "http: arguments of a procedure": http(
+    "http: arguments of a procedure": lambda: http(
         http_post(
             b'{"procedure":"x","args":{"a":[' + b"[]," * 300_000 + b"0]}}", path="/v1/procedures"
         )
         * 5,
         connections=4,
     ),
-    "http: pipelined requests": http(b"GET /v1/x HTTP/1.1\r\n\r\n" * 100_000),
-    "http: pipelined requests by 20": http(b"GET /v1/x HTTP/1.1\r\n\r\n" * 20_000, connections=20),
-    "http: a slow body": _slow_body,
-    "http: endless headers": _heads,
-    "http: endless chunks": _chunks,
-    "http: answers that nobody reads": http(
+    "http: pipelined requests": lambda: http(b"GET /v1/x HTTP/1.1\r\n\r\n" * 100_000),
+    "http: pipelined requests by 20": lambda: http(
+        b"GET /v1/x HTTP/1.1\r\n\r\n" * 20_000, connections=20
+    ),
+    "http: a slow body": lambda: _slow_body,
+    "http: endless headers": lambda: _heads,
+    "http: endless chunks": lambda: _chunks,
+    "http: answers that nobody reads": lambda: http(
         http_post(_KEYS, path="/v1/multi-get") * 20, connections=20, read=False
     ),
-    "sql: half a packet": lambda base, done: many(
-        50, lambda: send(base + 3, b"\x00\x00\x20", done)
+    "sql: half a packet": lambda: (
+        lambda base, done: many(50, lambda: send(base + 3, b"\x00\x00\x20", done))
     ),
-    "raft: half a frame": lambda base, done: many(
-        100, lambda: send(base + 1, b"\xff\x00\x00\x00\x00", done)
+    "raft: half a frame": lambda: (
+        lambda base, done: many(100, lambda: send(base + 1, b"\xff\x00\x00\x00\x00", done))
     ),
 }
 
@@ -273,7 +279,7 @@ def test_a_neighbour_is_answered_under_attack(node: NodeProcess, name: str) -> N
     """One client's attack keeps others waiting for more than a blink, or ends the node."""
     slowest = PATIENCE_MS
     for _ in range(TRIES):
-        slowest = min(slowest, max(attacked(node, ATTACKS[name])))
+        slowest = min(slowest, max(attacked(node, ATTACKS[name]())))
         if slowest < PATIENCE_MS:
             break
     assert slowest < PATIENCE_MS

@@ -18,6 +18,7 @@ from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 
 
+@pytest.mark.slow
 def test_a_client_cannot_drop_a_partition(tmp_path: Path) -> None:
     """One message took a cluster's committed data away, another one a voter of the meta partition,
     whoever sent it.

@@ -54,6 +54,7 @@ def test_port_in_use(tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
+@pytest.mark.slow
 def test_second_process_on_the_same_data(tmp_path: Path) -> None:
     """Two processes on one directory would destroy it; the line names who has it."""
     data = tmp_path / "data"

@@ -105,6 +105,7 @@ def test_the_guide(tmp_path: Path) -> None:
             assert node.wait(READY_S) == 0
 
 
+@pytest.mark.slow
 def test_the_guides_issuer(tmp_path: Path) -> None:
     """A node that is started with the guide's settings offers no login by the issuer, or its users
     cannot send requests with the guide's command.

@@ -17,6 +17,7 @@ from tests.kit.processes import NodeProcess
 NOW = datetime.datetime.now(datetime.UTC)
 
 
+@pytest.mark.slow
 def test_sql_closes_with_the_first_password(tmp_path: Path) -> None:
     """A session that was let in while nobody could log in would own the cluster for ever, and a
     guesser could ask as fast as it likes, or find out who there is.

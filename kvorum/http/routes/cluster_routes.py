@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final
 
 from fastapi import Query
@@ -275,13 +276,14 @@ async def metrics(here: Here) -> Reply:
 @ROUTES.on("GET", "/openapi.json", OPEN, shown=False)
 async def openapi_document(here: Here) -> Reply:
     """This API, for programs"""
-    return Reply(200, encode(here.document, packed=False))
+    return Reply(200, encode(await asyncio.to_thread(here.document), packed=False))
 
 
 @ROUTES.on("GET", "/docs", OPEN, shown=False)
 async def docs(here: Here) -> Reply:
     """This API, for people"""
-    return Reply(200, docs_page(here.document).encode(), b"text/html; charset=utf-8")
+    page = docs_page(await asyncio.to_thread(here.document))
+    return Reply(200, page.encode(), b"text/html; charset=utf-8")
 
 
 async def _started(node: Node, me: Me, name: str, args: Plain) -> Plain:

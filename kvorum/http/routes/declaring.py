@@ -53,7 +53,7 @@ class Services(NamedTuple):
     backend: Backend
     not_ready: Callable[[], str | None]
     metrics: Callable[[], Reply]
-    document: Plain
+    document: Callable[[], Plain]
     guard: Guard
     visits: Visits
     logins: Logins | None = None

@@ -16,6 +16,9 @@ import kvorum
 from tests.kit.machine import ROOT, free_port_base, java_home
 from tests.kit.processes import NodeProcess
 
+# What the JVM compiles well is run a few times here; its threads took a core from the other tests.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def namespace_of(module: str) -> str:
     """Of a test file: no other one's tables and types meet its own on the node that all share."""
@@ -54,6 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", _SHORT_LIVED)
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")

@@ -211,6 +211,7 @@ def test_p10_a_superuser_as_another_role_is_one(sql: Sql, db: psycopg.Connection
         db.execute("DROP ROLE boss, helper")
 
 
+@pytest.mark.slow
 def test_p10_a_statement_is_active_until_its_client_has_its_rows(
     db: psycopg.Connection, other: psycopg.Connection
 ) -> None:

@@ -359,6 +359,7 @@ def test_a_block_of_definitions_may_take_long(sql: Sql, t: psycopg.Connection, c
     t.execute("DROP TABLE m, n, o")
 
 
+@pytest.mark.slow
 def test_others_may_not_define_meanwhile(sql: Sql, t: psycopg.Connection) -> None:
     """What a block adds would lack what somebody else has declared for it."""
     t.execute("CREATE TABLE n (id int PRIMARY KEY, v int)")

@@ -16,7 +16,7 @@ from tests.kit.waiting import poll
 PASSWORD = "a password of nobody"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 1])
 def test_each_decision_of_sql_is_a_line(tmp_path: Path, processes: int) -> None:
     """Whoever went around HTTP by SQL left no trace; or the log had passwords."""

@@ -143,6 +143,7 @@ def test_m9_lists_and_filters_procedures(page: Browser, place: Place) -> None:
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_m9_shows_one_with_all_about_it(page: Browser, place: Place) -> None:
     """Steps, locks, waits, children and the sentence of explain: why it stands still."""
     id = _begun(place, "import/shown")
@@ -162,6 +163,7 @@ def test_m9_shows_one_with_all_about_it(page: Browser, place: Place) -> None:
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_m9_acts_only_after_a_dry_run_of_the_same(page: Browser, place: Place) -> None:
     """One click that bypasses what somebody did not mean cannot be taken back."""
     id = _begun(place, "import/bypassed")
@@ -198,6 +200,7 @@ def test_m9_acts_only_after_a_dry_run_of_the_same(page: Browser, place: Place) -
     page.complaints.clear()
 
 
+@pytest.mark.slow
 def test_m9_aborts_and_retries(page: Browser, place: Place) -> None:
     """Every button does what it says."""
     id = _begun(place, "import/aborted")
@@ -222,6 +225,7 @@ def test_m9_aborts_and_retries(page: Browser, place: Place) -> None:
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> None:
     """The other pages: who holds what, who lives, what lies where; and a lock can be taken away."""
     id = _begun(place, "import/stolen")
@@ -264,6 +268,7 @@ def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> Non
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_m9_markup_in_an_error_stays_text(page: Browser, place: Place) -> None:
     """Who may submit a procedure must not run scripts in the browser of an operator."""
     id = place.db.submit("console.broken", _MARKUP)

@@ -519,6 +519,7 @@ def test_waiting_for_a_thread_is_not_the_steps_time(apart: bool, tmp_path: Path)
     served(test, apart=apart, threads=1)
 
 
+@pytest.mark.slow
 def test_a_late_step_in_the_programs_own_process_is_dropped(tmp_path: Path) -> None:
     """A plain method cannot be ended there; what it did must not be kept, and it is undone only
     when it is over.

@@ -152,6 +152,7 @@ def test_more_tenants_than_databases_share(databases: Databases, watch: Watch) -
     assert limit_of(alone) == MOST
 
 
+@pytest.mark.slow
 async def test_g10_a_sort_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

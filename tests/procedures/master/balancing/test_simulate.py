@@ -23,7 +23,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_i1_it_converges_and_then_makes_no_move(shape: Shape) -> None:
     """Unequal machines, three dimensions, tags, racks; also when half of the nodes are new."""
