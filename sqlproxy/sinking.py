@@ -34,7 +34,7 @@ from procedures.sink.format.sink_parts import Part
 from procedures.sink.sink_ports import Facts, Get, Pieces, SinkRefused, pages
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.rows import codec
-from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
+from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table, stands_by
 from sqlproxy.values import enums
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class SinkTables:
             raise SinkRefused(
                 f"table {found.path} is disabled; enable it first", code="TABLE_DISABLED"
             )
+        if found.standby:
+            raise SinkRefused(stands_by(found).message, code="SITE_STANDBY")
         if len(self._names) >= _REMEMBERED:
             self._names.clear()
         self._names[number] = (found.namespace, found.name)

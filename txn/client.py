@@ -241,20 +241,18 @@ class TxnClient:
 
     def feed(
         self,
-        start: bytes,
-        end: bytes,
+        ranges: Sequence[tuple[bytes, bytes]],
         *,
         above: int | None,
         check: Callable[[], Awaitable[None]],
     ) -> Feed:
-        """The transactions that change `[start, end)`, in commit order (txn/reading/feed.py)."""
+        """The transactions that change these ranges, in commit order (txn/reading/feed.py)."""
         return Feed(
             self._kv,
             self.reader,
             self.timers,
             self._rng,
-            start,
-            end,
+            ranges,
             above=above,
             check=check,
         )

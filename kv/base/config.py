@@ -323,6 +323,10 @@ class NodeConfig:
             "Key with which nodes encrypt backups: 64 hex digits, or 32 bytes; chmod 600.",
         ),
     ] = ""
+    sites_file: Annotated[
+        str,
+        Setting("FILE", of.file, "Where other clusters are that links take over from (TOML)."),
+    ] = ""
     http_hosts: Annotated[
         tuple[str, ...],
         Setting(

@@ -623,6 +623,23 @@ TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
 TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
 TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export, …
 TRANSFER_EXPORT_BYTES: Final = 64 * MiB  # … and their keys and values, about
+
+# -- two clusters in sync (kvorum/sites)
+SITE_TABLES_MAX: Final = 1_000  # of one link
+SITE_BATCH_ROWS: Final = 1_000  # taken over in one transaction, of several of the other cluster, …
+SITE_BATCH_BYTES: Final = 4 * MiB  # … and their bytes
+SITE_WHOLE_ROWS: Final = 20_000  # a transaction of more rows arrives in several, …
+SITE_WHOLE_BYTES: Final = 8 * MiB  # … and one of more bytes
+SITE_LOOK_MS: Final = 5_000  # so long one look waits for news
+SITE_SPAN_MS: Final = 30_000  # so long a step of the link keeps its connection
+SITE_IDLE_MS: Final = 30_000  # so old the position on disk may be while nothing comes
+SITE_PAUSE_MS: Final = 2_000  # after a failure
+SITE_AHEAD_MS_MAX: Final = 60_000  # that a clock of the other cluster may be ahead
+SITE_CONFLICT_TTL_MS: Final = 30 * 86_400_000  # so long conflicts are told
+SITE_CONFLICT_VALUE_BYTES: Final = 4 * KiB  # that are told of a value in conflict
+SITE_LEASE_MS: Final = 600_000  # without a master for so long a link has to be made anew
+SITE_LEASE_AGE_MS: Final = 3_600_000  # a new lease then, as none lives for ever
+
 CHECK_FINDINGS_MAX: Final = 100  # that a check tells one by one; it counts them all
 CHECK_STEP_ROWS: Final = 1_000  # of a replica that a check looks at in one step of the loop
 
@@ -656,6 +673,12 @@ assert max(TRANSFER_PAGE_ROWS, CHECK_STEP_ROWS) <= SCAN_ROWS_MAX
 assert TRANSFER_WRITE_BYTES + VALUE_BYTES_MAX + KEY_BYTES_MAX < BATCH_BYTES_MAX
 assert max(TRANSFER_WRITE_ROWS, TRANSFER_CHUNK_ROWS) <= BATCH_OPS_MAX
 assert TRANSFER_PAUSE_MS_MAX < TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
+assert SITE_SPAN_MS + SITE_IDLE_MS < SITE_LEASE_MS <= LEASE_TTL_MS_MAX
+assert SITE_LEASE_AGE_MS < LEASE_LIFETIME_MS_MAX
+assert SITE_LOOK_MS < SITE_SPAN_MS
+assert SITE_WHOLE_BYTES + SITE_BATCH_BYTES < TXN_READ_BYTES_MAX, "who takes over is serializable"
+assert SITE_BATCH_ROWS + SITE_WHOLE_ROWS < TXN_READS_MAX
+assert SITE_CONFLICT_TTL_MS <= TTL_MS_MAX
 assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
 assert WORKER_LEASE_MS < TRANSFER_LEFT_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX

@@ -18,7 +18,7 @@ from kv.base.errors import KvorumError, Refused
 from kv.base.ids import TableId
 from kv.base.keys import show_user_key, table_prefix
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.rows.schema import Table
+from sqlproxy.rows.schema import Table, stands_by
 
 PREFIX_BYTES: Final = 4
 _NAMES_REMEMBERED: Final = 10_000
@@ -29,7 +29,9 @@ _TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "
 class Names:
     """Key prefixes by table name and back, as far as this client has met them."""
 
-    def __init__(self, tables: CatalogCache) -> None:
+    def __init__(self, tables: CatalogCache, *, of_link: bool = False) -> None:
+        """`of_link`: it may write to stand-bys of another cluster."""
+        self._of_link = of_link
         self._tables = tables
         self._of: dict[bytes, tuple[str, str]] = {}
         self._prefixes: dict[int, bytes] = {}  # by table id; the same tables
@@ -51,9 +53,11 @@ class Names:
         """`prefix` of a table that is to be written. Raises NotFound, Refused (TABLE_RULED)."""
         found = await self._tables.lookup(ns, table)
         if self._free.get(found.id) != found.version:
-            if not found.plain and not found.ruled:
+            found = await writable_now(self._tables, found)
+            closed = found.kept if self._of_link else found.ruled
+            if not found.plain and not closed:
                 found = await self._tables.claim(ns, table)
-            if found.ruled:
+            if closed:
                 raise ruled(found)
             self._free[found.id] = found.version
         return self._prefix(found.id, ns, table)
@@ -124,6 +128,8 @@ class TableIds:
     async def writable(self, namespace: str, table: str) -> TableId:
         """Raises NotFound, Refused (TABLE_RULED)."""
         found = await self._tables.lookup(namespace, table)
+        if found.link:
+            found = await writable_now(self._tables, found)
         if not (found.plain or found.ruled) and self._claimed.get(found.id) != found.version:
             found = await self._tables.claim(namespace, table)
             if len(self._claimed) >= _NAMES_REMEMBERED:
@@ -134,8 +140,20 @@ class TableIds:
         return found.id
 
 
+async def writable_now(tables: CatalogCache, found: Table) -> Table:
+    """The table, as somebody who writes to it has to know it: that a stand-by was promoted is seen
+    at once. Raises NotFound.
+    """
+    if not found.standby:
+        return found
+    tables.invalidate(found.namespace, found.name)
+    return await tables.lookup(found.namespace, found.name)
+
+
 def ruled(table: Table) -> Refused:
-    """Why nobody but SQL writes to it."""
+    """Why nobody but SQL, or a link, writes to it."""
+    if table.standby:
+        return stands_by(table)
     rules = {
         "indexes": table.indexes,
         "check constraints": table.checks,

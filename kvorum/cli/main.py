@@ -31,6 +31,7 @@ from kvorum.cli import (
     partition_auto,
     partition_commands,
     procedure_commands,
+    site_commands,
     snapshot_commands,
     spark_commands,
     sql_command,
@@ -119,6 +120,7 @@ app.add_typer(procedure_commands.app, name="proc")
 app.add_typer(message_commands.queues, name="queue")
 app.add_typer(message_commands.schedules, name="schedule")
 app.add_typer(bus_commands.settings, name="setting")
+app.add_typer(site_commands.app, name="site")
 app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(spark_commands.app, name="spark")
 app.add_typer(table_commands.namespaces, name="namespace")

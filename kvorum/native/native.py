@@ -91,6 +91,7 @@ class NativeBackend(NativeAdmin):
         self.kv, self.txn = kv, txn  # SQL runs its own transactions
         self._take = take
         self._names = Names(known)
+        self._of_link = Names(known, of_link=True)
         self._own = OwnTransactions()
         self._close = close
         self._watchers: weakref.WeakSet[NativeWatcher] = weakref.WeakSet()
@@ -264,6 +265,10 @@ class NativeBackend(NativeAdmin):
         """The key prefix of every table that is named."""
         return {name: await self._names.prefix(*name) for name in dict.fromkeys(names)}
 
+    async def storage_prefix(self, ns: str, table: str) -> bytes:
+        """The first bytes of the table's storage keys. Raises NotFound."""
+        return await self._names.prefix(ns, table)
+
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> NativeWatcher:
         prefix = await self._names.prefix(ns, table)
         if spec.above:
@@ -288,6 +293,13 @@ class NativeBackend(NativeAdmin):
             ttl_ms=ttl_ms, isolation=isolation, terms=terms, recorded=recorded
         )
         return NativeSession(transaction, self._names, self._own)
+
+    async def begin_of_link(self) -> NativeSession:
+        """A transaction that may write to stand-bys of another cluster, too. Serializable: what it
+        leaves as it is must still be so when it commits.
+        """
+        transaction = await self._txn.begin(isolation="serializable")
+        return NativeSession(transaction, self._of_link, self._own)
 
     async def status(self, txn: int) -> TxnState:
         if self._own.was_aborted(txn):

@@ -29,7 +29,8 @@ class NativeWatcher:
         """`prefix` of the table; `changed`: whether it has another one now, raises NotFound."""
         self._changed, self._translate, self._name = changed, translate, name
         start = prefix + spec.prefix
-        self._feed = txn.feed(start, successor(start), above=spec.above, check=self._check)
+        ranges = [(start, successor(start))]
+        self._feed = txn.feed(ranges, above=spec.above, check=self._check)
         self._txn, self._above = txn, spec.above
         self._closed = False
 

@@ -13,13 +13,16 @@ from kvorum.master.shaping import Shaping
 from kvorum.native.native import NativeBackend
 from kvorum.node.maintenance import Upkeep
 from kvorum.security.oidc_login import Logins
+from kvorum.sites.taking import Counts, site_figures
 from kvorum.storage.store import Store
 from procedures.engine.lock_procedure import Keeper
 from sqlproxy.catalog.guard import Guard
 
 
 class Parts:
-    """`config`, `ports` and `store` are there from the start, the others once the store is open."""
+    """`config`, `ports`, `store` and `sites` are there from the start, the others once the store is
+    open.
+    """
 
     config: NodeConfig
     ports: Ports
@@ -33,6 +36,7 @@ class Parts:
     shaping: Shaping
     balancing: Balancing
     backend: NativeBackend
+    sites: dict[str, Counts]
 
     def partition_figures(self) -> Mapping[str, int]:
         """Per partition: live bytes, and how many entries its log ever had."""
@@ -51,3 +55,7 @@ class Parts:
         """Of the executor, while this node has one."""
         executor = self.master.executor
         return {} if executor is None else executor.counters()
+
+    def site_figures(self) -> Mapping[str, float]:
+        """Of the links to other clusters that this node serves, or has served."""
+        return site_figures(self.sites, self.ports.clock)

@@ -83,5 +83,6 @@ def add_figures(metrics: Metrics, node: Parts) -> None:
     metrics.add("replica_reads", store.replicas.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
+    metrics.add("site", node.site_figures)
     metrics.add("process", node.ports.seats.figures)
     metrics.add("tenant", node.guard.tenants.figures)

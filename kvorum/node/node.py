@@ -118,6 +118,7 @@ class Node(Parts):
         self._steps: Runner | None = None
         self.ports = ports
         self.store = Store(ports, self._fail)
+        self.sites = {}
         self.fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._not_ready: str | None = "it is starting"
         self._was_ready = False

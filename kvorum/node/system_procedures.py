@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from kvorum.api.verbs import RAISE_SAFEPOINT
 from kvorum.cluster.placement import SpreadPartitions
+from kvorum.native.native import NativeBackend
 from kvorum.node.components import Parts
+from kvorum.sites.role import SiteRole
+from kvorum.sites.site import SiteLink, SiteServices
+from kvorum.sites.sites_file import connected, site_of
 from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
@@ -95,3 +99,19 @@ def _register_transfers(registry: Registry, ddl: DdlServices, node: Parts) -> No
         renew=lambda: node.master.renew(),
     )
     transfers.register(registry, ddl, services, ports, lambda: node.store.cluster.calls)
+    _register_sites(registry, ddl, services, node)
+
+
+def _register_sites(registry: Registry, ddl: DdlServices, transfer: Services, node: Parts) -> None:
+    async def connect(site: str) -> NativeBackend:
+        file = node.config.sites_file
+        return await connected(await transfer.beside(lambda: site_of(file, site)))
+
+    services = SiteServices(
+        *(lambda: node.backend, connect, transfer.run, node.ports.timers),
+        *(ddl.changed, node.sites),
+    )
+    registry.add(SiteLink, make=lambda: SiteLink(services))
+    settled = ddl.settled
+    assert settled is not None, "a node waits for those who use descriptors"
+    registry.add(SiteRole, make=lambda: SiteRole(settled, ddl.changed))

@@ -15,6 +15,7 @@ import socket
 from typing import Any
 
 from kv.base.ports import Rng
+from kvorum.api import site_links
 from kvorum.api.backend import Backend
 
 Answer = dict[str, Any]
@@ -96,6 +97,19 @@ class AsyncOperating:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
         request = {"id": procedure or None, "limit": limit, "before": before or None}
         return list(await self._backend.control("audit.list", request))
+
+    async def sites(self) -> list[dict[str, Any]]:
+        """The links to other clusters, and what each of them does (docs/guides/sites.md)."""
+        return await site_links.links(self._backend)
+
+    async def site_conflicts(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """The latest keys that two clusters wrote, neither knowing of it, and what was kept."""
+        return await site_links.conflicts(self._backend, limit)
+
+    async def remove_site(self, site: str, reason: str, *, actor: str = "") -> Answer:
+        """End a link: nothing more is taken over, rows stay. Raises NotFound (SITE_NOT_FOUND)."""
+        procedure = await site_links.procedure_of(self._backend, site)
+        return await self._operate("abort", reason, actor, id=procedure, dry_run=False)
 
     async def _operate(self, what: str, reason: str, actor: str, **request: Any) -> Answer:
         request |= {"reason": reason, "actor": actor or myself()}

@@ -1066,3 +1066,15 @@ class Database(Facade[AsyncDatabase]):
     ) -> list[dict[str, Any]]:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
         return self._call(self._async.audit(procedure, limit=limit, before=before))
+
+    def sites(self) -> list[dict[str, Any]]:
+        """The links to other clusters, and what each of them does (docs/guides/sites.md)."""
+        return self._call(self._async.sites())
+
+    def site_conflicts(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """The latest keys that two clusters wrote, neither knowing of it, and what was kept."""
+        return self._call(self._async.site_conflicts(limit=limit))
+
+    def remove_site(self, site: str, reason: str, *, actor: str = "") -> Answer:
+        """End a link: nothing more is taken over, rows stay. Raises NotFound (SITE_NOT_FOUND)."""
+        return self._call(self._async.remove_site(site, reason, actor=actor))

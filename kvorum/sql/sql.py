@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -29,6 +30,7 @@ from kv.base.rights import Roles
 from kv.base.tenants import Tenants
 from kv.base.tls import Tls
 from kv.base.waits import PROCEDURE
+from kvorum.api import site_links
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
@@ -320,6 +322,7 @@ class Front:
             "nodes": surface.nodes,
             "tables": self._tables,
             "transactions": transactions,
+            "site_links": partial(site_links.links, surface),
         }
 
 

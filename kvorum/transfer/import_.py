@@ -52,7 +52,7 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.steps import CatalogTxn
-from sqlproxy.rows.schema import Table
+from sqlproxy.rows.schema import Table, stands_by
 
 IMPORT: Final = "kvorum.import"
 IMPORT_HERE: Final = "kvorum.import_here"
@@ -97,7 +97,10 @@ class _Import:
         return go_on("load")
 
     async def _table(self, ctx: StepContext) -> Table:
-        return await catalog.lookup(await CatalogTxn.of(ctx), *table_in(ctx.args))
+        table = await catalog.lookup(await CatalogTxn.of(ctx), *table_in(ctx.args))
+        if table.standby:
+            raise stands_by(table)
+        return table
 
     async def _keyless(self, ctx: StepContext) -> None:
         """Rows of a query with NULL in the key are never found after a key: they are reported here.

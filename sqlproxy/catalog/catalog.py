@@ -36,7 +36,7 @@ removed), schema versions on commits (docs/decisions/1013).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -71,6 +71,7 @@ from sqlproxy.rows.schema import (
     Namespace,
     Table,
     placed,
+    stands_by,
     with_columns,
 )
 from sqlproxy.values import enums
@@ -298,6 +299,29 @@ async def claim(t: Writer, namespace: str, name: str) -> Table:
         t.check(key, (await t.get(key))[1])  # it has no rules when this is committed
         _put(t, claim_key(table.id), [FORMAT])
     return table
+
+
+# -- tables that are linked with another cluster (kvorum/sites)
+
+
+def check_unlinked(tables: Iterable[Table], what: str) -> None:
+    """`what`: what cannot be done to one that is linked, as the other cluster would not hear of it.
+    Raises Refused.
+    """
+    for table in tables:
+        if table.standby:
+            raise stands_by(table)
+        if table.link:
+            raise _linked(table, what)
+
+
+def _linked(table: Table, what: str) -> Refused:
+    return Refused(
+        f"table {table.path} is linked with another cluster, so it cannot {what}; end the link "
+        "first (`kvorum site list`, `kvorum site remove SITE`)",
+        code="SITE_LINKED",
+        details={"namespace": table.namespace, "table": table.name, "sqlstate": "55000"},
+    )
 
 
 # -- tables
@@ -611,7 +635,11 @@ def _with_comment(column: Column, text: str) -> Column:
 
 
 async def write(t: Writer, table: Table, *, awaited: bool = False) -> None:
-    """The descriptor as it is now. `awaited`: see `touch`. Raises NotFound (a type)."""
+    """The descriptor as it is now. `awaited`: see `touch`. Raises NotFound (a type), Refused (it is
+    linked with another cluster, and would have what only SQL keeps).
+    """
+    if table.link and table.kept:
+        raise _linked(table, "have indexes, constraints, computed columns or types that change")
     table = await _with_types(t, table)
     await touch(t, table.namespace, awaited=awaited)
     _put(t, table_key(table.namespace, table.name), encode_table(table))

@@ -310,6 +310,7 @@ class DropTable(TableProcedure):
         namespace = found[0].namespace
         there = await relations.list_relations(t, namespace, creating=True)
         drop = plan_drop(there, found, cascade=bool(args.get("cascade")))
+        catalog.check_unlinked(drop.tables, "be dropped")
         ids: list[TableId] = []
         for table in drop.tables:
             ids += table.storage_ids

@@ -62,6 +62,7 @@ from sqlproxy.rows.schema import (
     Sequence,
     Table,
     View,
+    stands_by,
 )
 from sqlproxy.values.enums import same_type
 from sqlproxy.values.refusals import invalid, refusal
@@ -378,6 +379,7 @@ class RenameTable(_OfRelation):
             await _views_anew(t, namespace, there.id, args.get("views") or {})
         match there:
             case Table():
+                catalog.check_unlinked([there], "be renamed")
                 await self._table(t, there, to, ctx.now_ms)
             case View():
                 await relations.drop_name(t, namespace, name)
@@ -470,6 +472,8 @@ class RenameColumn(_OfRelation):
         table = await _usable(t, namespace, name)
         if not isinstance(table, Table):
             raise wrong_kind(name, table.kind, "table")
+        if table.standby:
+            raise stands_by(table)
         column = _column(table, had)
         if any(to == other.name for other in table.columns):
             raise invalid("42701", f'column "{to}" of relation "{name}" already exists', column=to)

@@ -83,6 +83,7 @@ class TruncateTable(RangeProcedure):
         t = await CatalogTxn.of(ctx)
         namespace = await catalog.lookup_namespace(t, name_in(args, "namespace"))
         tables, cascaded = await _truncated(t, namespace.name, args)
+        catalog.check_unlinked(tables, "be emptied by TRUNCATE: DELETE is seen by the other one")
         pairs: list[list[int]] = []
         made: list[PartitionDescriptor] = []
         for table in tables:

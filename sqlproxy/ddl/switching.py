@@ -57,7 +57,16 @@ from sqlproxy.ddl.steps import (
     placing_in,
     table_locks,
 )
-from sqlproxy.rows.schema import DISABLED, PLACING, PUBLIC, USABLE, Table, placed, placement
+from sqlproxy.rows.schema import (
+    DISABLED,
+    PLACING,
+    PUBLIC,
+    USABLE,
+    Table,
+    placed,
+    placement,
+    stands_by,
+)
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +198,8 @@ class ModifyTable(_Moves, _OfTable):
         t = await CatalogTxn.of(ctx)
         before = table = await catalog.lookup_any(t, *_path(args))
         change, columns = placing_in(args), column_args(args, "add_columns")
+        if columns and table.standby:
+            raise stands_by(table)
         moved = placed(table, change) != table
         if moved or columns:
             table = await catalog.modify(t, table, change, columns)

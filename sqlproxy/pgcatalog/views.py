@@ -190,6 +190,16 @@ VIEWS: Final = {
             ("leaders", TEXT, "labels of the nodes that should lead it; empty: its database's"),
             ("version", INT8, "of its descriptor"),
         ),
+        _view(
+            "site_links",
+            "links to other clusters",
+            ("site", TEXT, "its name in the nodes' file of sites"),
+            ("cluster", TEXT, "the other cluster's id"),
+            ("role", TEXT, "active: its tables are written here; standby: by the link alone"),
+            ("tables", JSONB, "what is taken over: [{table: [database, name], rule}]"),
+            ("procedure", INT8, "the link's"),
+            ("does", TEXT, "what it is at, or why it cannot go on"),
+        ),
     )
 }
 

@@ -80,7 +80,7 @@ _COLUMN_EXTRA: Final = (
     *("default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence"),
     *("uses", "comment"),
 )
-_PLAIN: Final = ("frozen", "owner", "comment", "shard", "survive", "leaders")
+_PLAIN: Final = ("frozen", "owner", "comment", "shard", "survive", "leaders", "link")
 _USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
 
 

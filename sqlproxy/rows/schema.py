@@ -24,7 +24,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
+from kv.base.errors import AlreadyExists, InvalidArgument, Refused, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
 from kv.base.placement import Placement, canonical_leaders, votes
@@ -48,6 +48,8 @@ DISABLED: Final = "disabled"  # it keeps its rows, but nobody reads or writes it
 DROPPING: Final = "dropping"  # its rows are being removed; its name is taken until they are
 STATES: Final = (CREATING, PUBLIC, DISABLED, DROPPING)
 USABLE: Final = (PUBLIC, DISABLED)  # what users see of tables, and may change
+ACTIVE: Final = "active"
+STANDBY: Final = "standby"
 
 WRITE_ONLY: Final = "write_only"
 DELETE_ONLY: Final = "delete_only"
@@ -339,6 +341,7 @@ class Table:
     shard: str = ""  # "": its namespace's; so with the two below
     survive: str = ""
     leaders: str = ""
+    link: str = ""  # with another cluster (kvorum/sites): ACTIVE, or STANDBY: it alone writes
 
     def named_parts(self, kind: str) -> set[str]:
         """The names of its indexes, or of its constraints, which may be commented on."""
@@ -380,7 +383,17 @@ class Table:
         return self.primary_key == (ROWID,) and self.column(ROWID).hidden
 
     @property
+    def standby(self) -> bool:
+        """Whether nobody but the link with another cluster writes to it."""
+        return self.link == STANDBY
+
+    @property
     def ruled(self) -> bool:
+        """Whether others than SQL may not write to it, or nobody but a link may."""
+        return self.link == STANDBY or self.kept
+
+    @property
+    def kept(self) -> bool:
         """Whether something must hold between a row and what else is stored (indexes, checks,
         foreign keys, computed columns): only SQL may write to it.
         """
@@ -603,3 +616,13 @@ def placement(namespace: Namespace, table: Table) -> Placement:
 
 
 Relation = Table | View | Sequence
+
+
+def stands_by(table: Table) -> Refused:
+    """Why nobody but the link writes to it."""
+    return Refused(
+        f"table {table.path} is a stand-by of another cluster: its rows come from there alone, "
+        "nothing was changed. `kvorum site promote SITE` makes it writable here",
+        code="SITE_STANDBY",
+        details={"namespace": table.namespace, "table": table.name, "sqlstate": "25006"},
+    )

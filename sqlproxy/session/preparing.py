@@ -207,7 +207,7 @@ def frozen(bound: object) -> Table | None:
             table = bound.target.table
         case _:
             return None
-    return table if table.frozen else None
+    return table if table.frozen or table.standby else None
 
 
 async def thawed(session: State, table: Table, statement: Prepared) -> Prepared:
@@ -215,7 +215,7 @@ async def thawed(session: State, table: Table, statement: Prepared) -> Prepared:
     catalogs = session.services.catalogs
     timers = session.services.client.timers
     until = timers.monotonic() + _WAIT_MS / 1000
-    while timers.monotonic() < until and session.block.transaction is None:
+    while timers.monotonic() < until and session.block.transaction is None and not table.standby:
         found = await current(session, statement)
         if frozen(found.bound) is None:
             return found

@@ -22,11 +22,16 @@ from typing import NamedTuple, Protocol
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
 from sqlproxy.rows.rows import RowCodec, codec
-from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table
+from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.reading import Stored, found_at
 from sqlproxy.tables.rules import Row, Rules
-from sqlproxy.values.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
+from sqlproxy.values.errors import (
+    SERIALIZATION_FAILURE,
+    UNIQUE_VIOLATION,
+    SqlError,
+    from_store,
+)
 from txn.transaction import Transaction
 
 
@@ -94,7 +99,11 @@ class Taken:
 
 
 def being_changed(table: Table) -> SqlError:
-    """A column is being replaced: nobody writes for a moment (sqlproxy/ddl/change/retyping.py)."""
+    """Nobody writes: for a moment, as a column is being replaced (sqlproxy/ddl/change/retyping.py),
+    or for as long as another cluster's link writes to it (kvorum/sites).
+    """
+    if table.standby:
+        return from_store(stands_by(table))
     return SqlError(
         SERIALIZATION_FAILURE,
         f'the type of a column of table "{table.name}" is being changed',
@@ -107,7 +116,7 @@ class TableWriter:
 
     def __init__(self, table: Table, rules: Rules) -> None:
         self.table, self.rules = table, rules
-        self._frozen = table.frozen
+        self._frozen = table.frozen or table.standby
         self._codec = codec(table)
         self.prefix = table_prefix(table.id)
         place = {column.id: at for at, column in enumerate(table.columns)}

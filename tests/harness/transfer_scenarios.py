@@ -4,6 +4,7 @@ Files are in the directory that the harness gives each run.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from kv.base.ids import TableId
 from kv.base.limits import TRANSFER_CHUNK_ROWS
 from kv.base.placement import Placement
 from kv.base.timestamps import compose
+from kvorum.api.site_links import LINKS, NAMESPACE
 from kvorum.transfer import manifest
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.places import place_of
@@ -142,6 +144,37 @@ async def _changed_nothing(place: Place, args: Any, happened: bool) -> Any:
     return None
 
 
+async def _to_nowhere(place: Place) -> Any:
+    await place.table()
+    return {"site": "nowhere", "tables": [{"table": ["default", "t"]}]}
+
+
+async def _links_nothing(place: Place, args: Any, happened: bool) -> Any:
+    """Links that are hurt: tests/kvorum/sites."""
+    found = await place.db.namespaces()
+    return f"{found}" if NAMESPACE in found else None
+
+
+async def _to_stand_by(place: Place) -> Any:
+    """A link that nobody serves."""
+    await place.table()
+    await place.run("CreateNamespace", {"namespace": NAMESPACE})
+    await place.run("CreateTable", {"namespace": NAMESPACE, "name": LINKS})
+    link = json.dumps({"role": "active", "tables": [{"table": ["default", "t"]}]})
+    await place.db.table(NAMESPACE, LINKS).put("other", link)
+    return {"site": "other", "role": "standby"}
+
+
+async def _stands_by(place: Place, args: Any, happened: bool) -> Any:
+    try:
+        await place.db.table("default", "t").delete("nothing")
+    except KvorumError as error:
+        if error.code != "SITE_STANDBY":
+            raise
+        return None if happened else "it stands by"
+    return "it does not stand by" if happened else None
+
+
 TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.backup": (_to_back_up, _is_backed_up, "TARGET_IN_USE"),
     "kvorum.restore": (_to_restore, _is_restored, "CLUSTER_NOT_EMPTY", 3, False, False, False),
@@ -151,4 +184,6 @@ TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.export": (_to_export, _is_exported, "TARGET_IN_USE"),
     "kvorum.import": (_to_import, _is_imported, "IMPORT_ROW"),
     "kvorum.check": (_to_check, _changed_nothing),
+    "kvorum.site": (_to_nowhere, _links_nothing, "SITE_NOT_FOUND", 3, True),
+    "kvorum.site_role": (_to_stand_by, _stands_by),
 }

@@ -66,7 +66,9 @@ _PASSING: Final = (TryLater, Reroute, UnknownOutcome)
 
 
 class Feed:
-    """One watcher of the storage keys `[start, end)`. Of one task; `close` it."""
+    """One watcher of ranges `[start, end)` of storage keys, in their order. Of one task; `close`
+    it. Transactions are whole over all of them.
+    """
 
     def __init__(
         self,
@@ -74,8 +76,7 @@ class Feed:
         reader: Reader,
         timers: Timers,
         rng: Rng,
-        start: bytes,
-        end: bytes,
+        ranges: Sequence[Range],
         *,
         above: int | None,
         check: Callable[[], Awaitable[None]],
@@ -86,7 +87,8 @@ class Feed:
         """
         self.position = above or 0
         self._kv, self._reader, self._timers = kv, reader, timers
-        self._start, self._end, self._above = start, end, above
+        assert above != 0 or len(ranges) == 1, "all rows first: of one range"
+        self._ranges, self._above = ranges, above
         self._check = check
         self._heartbeat_s = heartbeat_ms / 1000
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
@@ -151,13 +153,16 @@ class Feed:
         else:
             given = above
             at = await self._patiently(lambda: self._reader.past(given))
-        ranges = await self._patiently(lambda: self._ranges(self._start, self._end))
+        ranges = await self._patiently(self._cut_all)
         if above == 0:
-            self._reading = SnapshotParts(self._reader, self._patiently, self._start, self._end, at)
+            self._reading = SnapshotParts(self._reader, self._patiently, *self._ranges[0], at)
         self._merge = Merge([Leg(low, high, at) for low, high in ranges])
         self.position = at if above != 0 else 0
 
-    async def _ranges(self, start: bytes, end: bytes) -> list[Range]:
+    async def _cut_all(self) -> list[Range]:
+        return [part for one in self._ranges for part in await self._cut(*one)]
+
+    async def _cut(self, start: bytes, end: bytes) -> list[Range]:
         """`[start, end)` cut at the borders of partitions."""
         ranges: list[Range] = []
         while True:
@@ -185,7 +190,7 @@ class Feed:
             self._ready.extend(in_parts(version, rows))
         if not self._ready and (version := merge.large()):
             ranges = [(leg.start, leg.end) for leg in merge.legs]
-            self._reading = LargeParts(self._kv, self._patiently, self._ranges, ranges, version)
+            self._reading = LargeParts(self._kv, self._patiently, self._cut, ranges, version)
             return
         due = self._looked_at - self._reported_at >= self._heartbeat_s
         if due and not self._ready and merge.position >= self.position:
@@ -206,7 +211,7 @@ class Feed:
             except OSError:  # of the temporary file: from now on without one
                 self._may_spill = False
             except Moved:  # to be looked at in the next round
-                ranges = await self._patiently(lambda: self._ranges(leg.start, leg.end))
+                ranges = await self._patiently(lambda: self._cut(leg.start, leg.end))
                 merge.split(leg, [low for low, _ in ranges[1:]])
 
     async def _collect(self, leg: Leg, read_ts: int, legs: int) -> None:

@@ -21,6 +21,8 @@ from typing import Any, Final
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError, Moved, TooLarge
 from kv.base.intents import TxnId
 from kv.base.limits import (
+    FEED_PART_BYTES_MAX,
+    FEED_PART_ROWS_MAX,
     IGNORED_TXNS_MAX,
     KEY_BYTES_MAX,
     MULTI_KEYS_MAX,
@@ -28,7 +30,7 @@ from kv.base.limits import (
     SCAN_PAGE_BYTES_MAX,
     SCAN_ROWS_MAX,
 )
-from kv.base.methods import GET, MGET, READ_NOW, SCAN, SCAN_SEALED, SCAN_VALUES
+from kv.base.methods import CHANGES, GET, MGET, READ_NOW, SCAN, SCAN_SEALED, SCAN_VALUES
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
 from kv.client.calls import Started
@@ -325,6 +327,22 @@ class Reader:
                 resume = high
             items = [(key, value, version) for key, value, version in rows]
             return ScanPage(items, resume, read_ts), dict(due)
+
+    async def newest_change(self, key: bytes, above: int, upto: int, budget_ms: int) -> int:
+        """The newest version of a key in (above, upto], deletions included; 0 = there is none. The
+        key was read at `upto` before: then nothing comes below it any more. Raises SnapshotTooOld.
+        """
+        newest: int = 0
+        cursor = None
+        while True:
+            rows, _, cursor, *_ = await self._kv.call(
+                *(CHANGES, key, key, key + b"\x00", upto, FEED_PART_ROWS_MAX, above, True),
+                *(FEED_PART_BYTES_MAX, cursor),
+                budget_ms=budget_ms,
+            )
+            newest = max(newest, *(version for _, _, version, _ in rows), 0)
+            if cursor is None:
+                return newest
 
     async def scan_values(
         self,

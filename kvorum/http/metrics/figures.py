@@ -176,4 +176,9 @@ FIGURES: Final = {
     "audit_waiting": Figure("Requests that wait to be written to it.", True),
     "http_transactions_open": Figure("Transactions that HTTP clients hold open.", True),
     "http_watches_open": Figure("Watches that HTTP clients hold open.", True),
+    "site_lag_ms": Figure("How old what a link has taken over is.", True, "site"),
+    "site_rows": Figure("Rows taken over from another cluster.", label="site"),
+    "site_transactions": Figure("Transactions that took them over.", label="site"),
+    "site_conflicts": Figure("Keys that both clusters wrote, neither knowing of it.", label="site"),
+    "site_failures": Figure("Times a link failed, and was tried again.", label="site"),
 }

@@ -10,6 +10,7 @@ from kvorum.http.routes import (
     access_routes,
     cluster_routes,
     procedure_routes,
+    site_routes,
     snapshot_routes,
     table_routes,
 )
@@ -27,6 +28,7 @@ DECLARED: Final = (
     *procedure_routes.ROUTES.declared,
     *procedure_routes.LOCK_ROUTES.declared,
     *cluster_routes.ROUTES.declared,
+    *site_routes.ROUTES.declared,
     *access_routes.ROUTES.declared,
 )
 ROUTES: Final[tuple[Route | Declared, ...]] = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
@@ -39,6 +41,7 @@ TAGS: Final = {
     "tables": "Namespaces and tables",
     "procedures": "Procedures",
     "cluster": "Nodes, health, metrics",
+    "sites": "Links to other clusters",
     "access": "Users, tokens and grants",
 }
 

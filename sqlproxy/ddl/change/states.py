@@ -21,7 +21,7 @@ from procedures.master.map.partitions import Maker
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl.change.version_waits import Settled, Store
 from sqlproxy.ddl.steps import CatalogTxn, DdlServices, known_fields, name_in, wrong_kind
-from sqlproxy.rows.schema import USABLE, Table
+from sqlproxy.rows.schema import USABLE, Table, stands_by
 from sqlproxy.values.refusals import invalid, refusal
 from txn.results import ScanPage
 from txn.transaction import Transaction
@@ -146,4 +146,6 @@ async def usable(t: CatalogTxn, namespace: str, name: str) -> Table:
         raise invalid(
             "0A000", f'"{name}" is a key-value table without columns: it cannot have this'
         )
+    if there.standby:
+        raise stands_by(there)
     return there

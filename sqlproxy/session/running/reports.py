@@ -22,7 +22,7 @@ from sqlproxy.pgcatalog.contents import Sees
 from sqlproxy.session.state.permits import Permits
 
 Row = Mapping[str, Any]
-_OPERATORS: Final = frozenset({"nodes", "transactions"})
+_OPERATORS: Final = frozenset({"nodes", "transactions", "site_links"})
 _OF_TABLES: Final = frozenset({"partitions", "locks", "jobs", "tables"})
 _OF_ROWS: Final = ("start", "end", "key", "error")
 
