@@ -15,13 +15,12 @@ from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.pieces import weighed
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.analytic.sources import Loader, load, table_of
+from sqlproxy.analytic.sources import Loader, load_all, planned, table_of
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
-from sqlproxy.rows.schema import Table
-from sqlproxy.tables.reading import Reads, TableReader, Touched
+from sqlproxy.tables.reading import Described, Reads, Touched
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -79,10 +78,7 @@ class DuckAnalytic:
             tables: dict[str, pa.Table] = {}
             for name, rows in selects.known.items():
                 tables[name] = await self._engine.in_thread(table_of, rows)
-            for source, loader in zip(selects.sources, loaders, strict=True):
-                tables[source.name] = await load(
-                    loader, reads, env, touched, self._engine.in_thread
-                )
+            tables |= await load_all(loaders, reads, env, touched, self._engine.in_thread)
             text, read = query.text, sum(table.nbytes for table in tables.values())
             # no value is longer than all that was read and said, if nothing makes more of it
             if (
@@ -109,10 +105,8 @@ class DuckAnalytic:
             for loader in loaders:
                 loader.close()
 
-    def describe(self, bound: object, env: Env) -> list[tuple[Table, TableReader | None]]:
-        """The tables that a query scans, in the order of its text, each with what reads it; None: a
-        plain table, whole. Raises SqlError.
-        """
+    def describe(self, bound: object, env: Env) -> list[Described]:
+        """The tables that a query scans, in the order in which it does. Raises SqlError."""
         selects = Selects(env)
         if isinstance(bound, Select):
             selects.query(bound)
@@ -121,7 +115,7 @@ class DuckAnalytic:
         elif isinstance(bound, Merge):
             selects.meant(bound.items, None, (), bound.ctes, bound.on)
         loaders = [Loader(source, self._engine) for source in selects.sources]
-        return [(loader.table, loader.reader()) for loader in loaders]
+        return [Described(one.table, one.reader(), one.origin) for one in planned(loaders)]
 
     async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""

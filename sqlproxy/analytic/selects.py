@@ -46,6 +46,7 @@ from sqlproxy.front.bound.exprs import (
     IsBool,
     Order,
     Window,
+    bare,
     conjuncts,
     walk,
 )
@@ -68,7 +69,7 @@ from sqlproxy.front.stages.expanding import expanded
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
-from sqlproxy.tables.access import rejects_null
+from sqlproxy.tables.access import alike, rejects_null
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
     INVALID_LIMIT,
@@ -116,6 +117,8 @@ class Frame:
     hot: frozenset[int] = frozenset()  # columns that are computed by what can raise
     touched: frozenset[int] = frozenset()  # offsets of items of which what can raise has columns
     known: list[Expr] = field(default_factory=list)  # what is true of the rows of FROM
+    asked: SubQuery | None = None  # by a condition that is not met where this query has no row
+    demands: tuple[Expr, ...] = ()  # the conditions of such a query
 
 
 @dataclass(slots=True)
@@ -136,6 +139,18 @@ class Source:
     conditions: tuple[Expr, ...]
     used: set[int] = field(default_factory=set)
     keyed: bool = False  # its rows come with their storage keys, as column k
+    links: list[Link] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Of the source that has it, rows matter only if this column of theirs equals that of a row of
+    another, at this place.
+    """
+
+    column: Column
+    other: Source
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,8 @@ class Selects:
         self.known: dict[str, Rows] = {}  # that the statement has already, by name
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
         self._placed: dict[int, tuple[Source, str]] = {}  # by the id of the item
+        self._pairs: list[tuple[Source, Column, Frame, int]] = []  # of which links are made
+        self._asking: dict[int, Expr] = {}  # conditions that have to be met, by their ids
         self._frames: list[Frame] = []
         self._ctes: list[dict[str, _Known]] = []
         self._names = 0
@@ -233,6 +250,7 @@ class Selects:
         return raises(expr, (lambda one: not one.level and one.index in hot) if hot else None)
 
     def subquery(self, expr: SubQuery) -> Sql:
+        asked = expr if id(expr) in self._asking else None
         if self.expressions.guards and raises(expr):
             guards = self.expressions.guards
             left = tuple(
@@ -243,14 +261,14 @@ class Selects:
             expr = replace(expr, select=select, left=left)
         kept, self.expressions.guards = self.expressions.guards, []
         try:
-            return self._subquery(expr)
+            return self._subquery(expr, asked)
         finally:
             self.expressions.guards = kept
 
-    def _subquery(self, expr: SubQuery) -> Sql:
+    def _subquery(self, expr: SubQuery, asked: SubQuery | None) -> Sql:
+        inner = self.query(expr.select, asked=asked)
         if expr.kind == "exists":
-            return Sql(d.call("EXISTS ", self.query(expr.select).text), oids.BOOL, "BOOLEAN")
-        inner = self.query(expr.select)
+            return Sql(d.call("EXISTS ", inner.text), oids.BOOL, "BOOLEAN")
         if expr.kind == "scalar" and not expr.left:
             only = inner.columns[0]
             return Sql(d.primary(f"({inner.text})"), only.oid, only.held)
@@ -318,14 +336,21 @@ class Selects:
 
     # -- queries
 
-    def query(self, select: Select, *, item: bool = False, guarding: bool = False) -> Query:
-        """`item`: it is one of FROM; `guarding`: of whose columns something can raise. Raises
-        SqlError (0A000).
+    def query(
+        self,
+        select: Select,
+        *,
+        item: bool = False,
+        guarding: bool = False,
+        asked: SubQuery | None = None,
+    ) -> Query:
+        """`item`: it is one of FROM; `guarding`: of whose columns something can raise; `asked`: by
+        what, if that has to be true. Raises SqlError (0A000).
         """
         if select.locking and (self._frames or not select.items):
             raise unsupported("FOR UPDATE inside a subquery")
         select = expanded(select)
-        frame = Frame()
+        frame = Frame(asked=asked)
         self._frames.append(frame)
         self._ctes.append({})
         try:
@@ -339,6 +364,8 @@ class Selects:
             text = head + made.text
             if guarding and not plain(select) and select.limit is None and select.offset is None:
                 text += " OFFSET 0"  # nothing from outside is computed below it
+            if self._outermost:
+                self._link()
             return replace(made, text=text)
         finally:
             self._frames.pop()
@@ -362,6 +389,7 @@ class Selects:
         try:
             head = self._with(ctes)
             self._look(items, (*conjuncts(where), *conjuncts(merge)), frame)
+            self._asking.update((id(one), one) for one in conjuncts(where))
             needed = conjuncts(where) if merge is None else ()
             texts = [self._item(items[0], frame, needed if merge is None else conjuncts(merge))]
             target, key = self.sources[-1], f"{texts[0].rpartition(' ')[2]}.k"
@@ -382,6 +410,7 @@ class Selects:
             text = f"{head}SELECT {listed} FROM {source}"
             if where is not None:
                 text += f" WHERE {self._on(where, items, frame)}"
+            self._link()
             return Query(text, tuple(columns))
         finally:
             self._frames.pop()
@@ -437,7 +466,9 @@ class Selects:
         own = plain(select) and item
         risky = [target.expr for target in select.targets] if own else []
         self._look(select.items, (*select.conjuncts, *risky), frame)
+        self._demand(select, frame)
         sources = [self._item(item, frame, select.conjuncts) for item in select.items]
+        self._matched(select, frame, frame.asked)
         sources += self._expand(select, frame)
         parts = [f"FROM {', '.join(sources)}"] if sources else []
         if self._late and self._outermost and waits_for_errors(select):
@@ -951,9 +982,72 @@ class Selects:
         mine = tuple(one for one in conditions if only_of(one, item))
         source = Source(f"s{len(self.sources) + 1}", item, kinds, mine)
         self.sources.append(source)
+        for condition in conditions:
+            self._pair(condition, source, frame)
         self._placed[id(item)] = (source, name)
         self._used.update((text, (source, i)) for i, text in enumerate(texts))
         return f"{source.name} AS {name}"
+
+    # -- which rows of a source those of another lead to
+
+    def _demand(self, select: Select, frame: Frame) -> None:
+        """The conditions of a query have to be met."""
+        self._asking.update((id(one), one) for one in select.conjuncts)
+        if frame.asked is not None and not select.aggregates:  # of no row they make one
+            frame.demands = select.conjuncts
+
+    def _pair(self, condition: Expr, source: Source, frame: Frame) -> None:
+        """Where rows of a source have to meet a column that equals another's."""
+        match condition:
+            case Call(operator="=", args=(left, right)):
+                both = [bare(left), bare(right)]
+            case _:
+                return
+        item = source.item
+        mine = range(item.offset, item.offset + len(item.columns))
+        for one, other in (both, both[::-1]):
+            if not (isinstance(one, Column) and isinstance(other, Column)):
+                return
+            if one.level or one.index not in mine or not (one.attribute and alike(one, other)):
+                continue
+            if not other.level and other.index in mine:
+                continue
+            beyond = self._frames[-1 - other.level]
+            self._pairs.append((source, one, beyond, other.index))
+            if other.level == 1 and any(condition is one for one in frame.demands):
+                self._back(beyond, other, frame, one.index)
+
+    def _back(self, beyond: Frame, column: Column, frame: Frame, index: int) -> None:
+        """A column of the query around has to equal one of the query that is asked."""
+        read = self._used.get(getattr(beyond.columns.get(column.index), "text", ""))
+        if read is not None and column.attribute:
+            self._pairs.append((read[0], replace(column, level=0), frame, index))
+
+    def _matched(self, select: Select, frame: Frame, asked: SubQuery | None) -> None:
+        """IN: what is looked for, and where."""
+        if asked is None or asked.kind != "any" or asked.operator != "=":
+            return
+        whole = plain(select) and select.limit is None and select.offset is None
+        for left, target in zip(map(bare, asked.left), select.targets, strict=True):
+            value = bare(target.expr)
+            if not (isinstance(left, Column) and isinstance(value, Column)):
+                continue
+            if left.level or value.level or not alike(left, value):
+                continue
+            beyond = self._frames[-2]
+            self._back(beyond, left, frame, value.index)
+            read = self._used.get(getattr(frame.columns.get(value.index), "text", ""))
+            if whole and read is not None and value.attribute:
+                self._pairs.append((read[0], value, beyond, left.index))
+
+    def _link(self) -> None:
+        """All is rendered: what columns stand for is known."""
+        for source, column, frame, index in self._pairs:
+            read = self._used.get(getattr(frame.columns.get(index), "text", ""))
+            if read is not None and read[0] is not source:
+                other, place = read
+                other.used.add(place)
+                source.links.append(Link(column, other, place))
 
     def _rows_of(self, item: KnownItem, frame: Frame) -> str:
         name = self._name()

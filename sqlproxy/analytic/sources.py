@@ -2,10 +2,15 @@
 them.
 
 A table is read by the narrowest way that its conditions give (`sqlproxy.tables.access`), only the
-columns that are used are decoded. Scans of the primary key are decoded column by column, where it
-can be from pages of records as they lie (`sqlproxy.rows.arrow_pages`), while the next one is read;
-rows found by points or an index come from the reader of single tables. Small tables stay in memory,
-large ones go to a file in Arrow's format, which is mapped, so that the system may drop their pages.
+columns that are used are decoded. The table with the narrowest way is read first; where few rows
+came of it, what they have in common with those of another by its conditions (`Link`) narrows that
+one: a join, IN or EXISTS that begins with few rows looks the others up by their keys. DuckDB joins
+what was read, so that what a row means is decided in one place.
+
+Scans of the primary key are decoded column by column, where it can be from pages of records as they
+lie (`sqlproxy.rows.arrow_pages`), while the next one is read; rows found by points or an index come
+from the reader of single tables. Small tables stay in memory, large ones go to a file in Arrow's
+format, which is mapped, so that the system may drop their pages.
 """
 
 from __future__ import annotations
@@ -23,11 +28,15 @@ from kv.base.limits import (
     SCAN_SEALED_ROWS_MAX,
     SQL_ANALYTIC_SCAN_ROWS,
     SQL_ANALYTIC_SOURCE_BYTES,
+    SQL_LED_KEYS_MAX,
+    SQL_LED_ROWS_MAX,
 )
 from sqlproxy.analytic.engine import Engine
-from sqlproxy.analytic.forms import array_of, arrow
+from sqlproxy.analytic.forms import array_of, arrow, users
 from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Among, Const, Expr
+from sqlproxy.front.types.registry import array_of as array_of_type
 from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import choose
@@ -56,6 +65,8 @@ class Loader:
 
     def __init__(self, source: Source, engine: Engine) -> None:
         self._source, self._engine = source, engine
+        self.conditions = source.conditions
+        self.origin: tuple[str, ...] = ()  # the tables whose rows say what is read
         self.table: Table = source.item.table
         self._batches: list[pa.RecordBatch] = []
         self._budget = memory.now()
@@ -78,11 +89,47 @@ class Loader:
             own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else None
             self._wanted.append((column, own or self.schema.field(f"c{i}").type))
 
+    def again(self) -> Loader:
+        """The same from the beginning, whatever others say of its rows."""
+        self.close()
+        return Loader(self._source, self._engine)
+
+    @property
+    def score(self) -> int:
+        """How narrow its way is, as far as it is known."""
+        return -1 if self.table.plain else choose(self.table, self.conditions)[0].score
+
+    def led(self, other: Loader, rows: pa.Table | None) -> None:
+        """Its rows matter only where they equal those of another, which is read by now; None: they
+        are not known yet.
+        """
+        links = [one for one in self._source.links if one.other is other._source]
+        if not links or self.table.plain:
+            return
+        links = list({one.column.attribute: one for one in links}.values())
+        if rows is not None and rows.num_rows > SQL_LED_KEYS_MAX:
+            return
+        lists = [other.values_of(one.place, rows) for one in links]
+        left = tuple(one.column for one in links)
+        among = Among(left=left, columns=tuple(lists))
+        better = choose(self.table, (*self.conditions, among))[0]
+        if better.score > self.score:
+            self.conditions = (*self.conditions, among)
+            self.origin = (*self.origin, other._source.item.alias)
+
+    def values_of(self, place: int, rows: pa.Table | None) -> Expr:
+        """A column of its rows as an array."""
+        oid, values = self._source.item.columns[place].oid, list[object]()
+        if rows is not None:
+            column = rows.column(f"c{place}").combine_chunks()
+            values = users(column, oid, self._source.held[place])
+        return Const(oid=array_of_type(oid), value=values)
+
     def reader(self) -> TableReader | None:
         """What reads the rows; None: a plain table is read whole."""
         if self.table.plain:
             return None
-        access, _ = choose(self.table, self._source.conditions)
+        access, _ = choose(self.table, self.conditions)
         return TableReader(self.table, access, [column.id for column in self.columns])
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -138,6 +185,11 @@ class Loader:
         else:
             arrays = self._arrays(keys, values)
         self.add(self._batch(arrays, [key for key, _, _ in items]))
+
+    @property
+    def name(self) -> str:
+        """As the statement calls it."""
+        return self._source.name
 
     @property
     def bare(self) -> bool:
@@ -208,12 +260,57 @@ class InThread(Protocol):
     async def __call__(self, call: Callable[..., T], *args: object) -> T: ...
 
 
+def planned(loaders: Sequence[Loader]) -> list[Loader]:
+    """In the order in which they would be read, each with its way, if the rows of none are too
+    many to say which of another matter.
+    """
+    left, found = list(loaders), list[Loader]()
+    while left:
+        found.append(_next(left))
+        for other in left:
+            other.led(found[-1], None)
+    return found
+
+
+def _next(left: list[Loader]) -> Loader:
+    best = max(left, key=lambda one: one.score)
+    left.remove(best)
+    return best
+
+
+async def load_all(
+    loaders: list[Loader], reads: Reads, env: Env, touched: Touched, in_thread: InThread
+) -> dict[str, pa.Table]:
+    """The rows of all sources, the narrowest first: its rows say which of others matter. `loaders`
+    are to be closed then, whatever happens.
+    """
+    left, found = list(loaders), dict[str, pa.Table]()
+    while left:
+        loader = _next(left)
+        try:
+            rows = await load(loader, reads, env, touched, in_thread)
+        except _TooMany:  # all of them come quicker one after the other
+            at = loaders.index(loader)
+            loader = loaders[at] = loader.again()
+            rows = await load(loader, reads, env, touched, in_thread)
+        found[loader.name] = rows
+        for other in left:
+            other.led(loader, rows)
+    return found
+
+
+class _TooMany(Exception):
+    """An index leads to many rows, one by one."""
+
+
 async def load(
     loader: Loader, reads: Reads, env: Env, touched: Touched, in_thread: InThread
 ) -> pa.Table:
-    """All rows that a source needs. `in_thread` runs a function away from the loop."""
+    """All rows that a source needs. `in_thread` runs a function away from the loop. Raises
+    _TooMany.
+    """
     reader = loader.reader()
-    with touched.scan_of(loader.table, reader) as here:
+    with touched.scan_of(loader.table, reader, loader.origin) as here:
         return await _loaded(loader, reader, reads, env, here, in_thread)
 
 
@@ -231,7 +328,11 @@ async def _loaded(
     if reader is not None:
         access, spans = reader.access, reader.spans(env)
         if access.index is not None or access.beside or spans.points:
+            count, single = 0, access.points or reader.covered
             async for found in reader.batches(reads, env, touched):
+                count += len(found)
+                if loader.origin and not single and count > SQL_LED_ROWS_MAX:
+                    raise _TooMany
                 await in_thread(loader.rows, found)
             return await in_thread(loader.done)
         ranges = [

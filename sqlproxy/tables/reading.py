@@ -15,6 +15,7 @@ reported as damage, never passed over.
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from kv.base.accounts import Use
 from kv.base.errors import Corruption
 from kv.base.keys import successor, table_prefix, table_range
-from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
+from kv.base.limits import SQL_LOOKUP_ROWS, SQL_RANGES_AT_ONCE, SQL_SCAN_ROWS
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
@@ -124,7 +125,9 @@ class Touched:
             self.use.spend(rows)
 
     @contextmanager
-    def scan_of(self, table: Table, reader: TableReader | None) -> Iterator[Touched]:
+    def scan_of(
+        self, table: Table, reader: TableReader | None, origin: tuple[str, ...] = ()
+    ) -> Iterator[Touched]:
         """Where one scan of several in a statement counts."""
         yield self
 
@@ -137,6 +140,17 @@ class Scanned:
     reader: TableReader | None
     touched: Touched
     seconds: float
+    origin: tuple[str, ...] = ()
+
+
+class Described(NamedTuple):
+    """A scan that would be; `reader` as in `Scanned`. `origin`: what other tables' rows say which
+    of its rows matter.
+    """
+
+    table: Table
+    reader: TableReader | None
+    origin: tuple[str, ...] = ()
 
 
 class Counted(Touched):
@@ -148,10 +162,12 @@ class Counted(Touched):
         self.scans: list[Scanned] = []
 
     @contextmanager
-    def scan_of(self, table: Table, reader: TableReader | None) -> Iterator[Touched]:
+    def scan_of(
+        self, table: Table, reader: TableReader | None, origin: tuple[str, ...] = ()
+    ) -> Iterator[Touched]:
         part, began = Touched(tally=Tally(), turn=self.turn, use=self.use), self._clock()
         yield part
-        self.scans.append(Scanned(table, reader, part, self._clock() - began))
+        self.scans.append(Scanned(table, reader, part, self._clock() - began, origin))
         self.gets += part.gets
         self.scanned += part.scanned
         self.pages += part.pages
@@ -375,20 +391,30 @@ class TableReader:
     ) -> AsyncIterator[list[tuple[bytes, bytes, int]]]:
         reverse = self.access.reverse
         last = table_range(self.access.index.id if self.access.index else self.table.id)[1]
-        for span in ranges[::-1] if reverse else ranges:
-            start, end = self._where + span.start, self._where + span.end if span.end else last
-            limit = page
-            while True:
-                got = await reads.scan(
-                    start, end, limit=limit, reverse=reverse, tally=touched.tally
-                )
-                await touched.page(len(got.items))
-                if got.items:
-                    yield list(got.items)
-                if got.resume is None:
-                    break
-                start, end = (start, got.resume) if reverse else (got.resume, end)
-                limit = min(limit * 4, SQL_SCAN_ROWS)
+        places = [
+            (self._where + span.start, self._where + span.end if span.end else last)
+            for span in (ranges[::-1] if reverse else ranges)
+        ]
+
+        async def scan(start: bytes, end: bytes, limit: int) -> ScanPage:
+            return await reads.scan(start, end, limit=limit, reverse=reverse, tally=touched.tally)
+
+        asked = 1  # ranges are short, if they are many: more and more of them at once
+        while places:
+            some, places = places[:asked], places[asked:]
+            pages = await gather(*(scan(*place, page) for place in some))
+            asked = min(2 * asked, SQL_RANGES_AT_ONCE)
+            for (start, end), first in zip(some, pages, strict=True):
+                got, limit = first, page
+                while True:
+                    await touched.page(len(got.items))
+                    if got.items:
+                        yield list(got.items)
+                    if got.resume is None:
+                        break
+                    start, end = (start, got.resume) if reverse else (got.resume, end)
+                    limit = min(limit * 4, SQL_SCAN_ROWS)
+                    got = await scan(start, end, limit)
 
     async def _skipping(
         self, reads: Reads, ranges: Sequence[Span], touched: Touched, page: int

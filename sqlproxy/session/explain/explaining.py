@@ -35,7 +35,7 @@ from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.ends import EndsPlan
-from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
+from sqlproxy.tables.reading import Counted, Described, Scanned, TableReader, Touched
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
@@ -153,16 +153,20 @@ def _joined(session: State, bound: object, env: Env) -> list[str]:
     if analytic is None:
         raise unsupported("this statement: it needs joins, aggregates or a large sort")
     lines = [f"{_DUCKDB}{type(bound).__name__})"]
-    for table, reader in analytic.describe(bound, env):
-        lines += _source(table, reader, env)
+    for scan in analytic.describe(bound, env):
+        lines += _source(scan, env)
     return lines
 
 
-def _source(table: Table, reader: TableReader | None, env: Env) -> list[str]:
+def _source(scan: Described, env: Env) -> list[str]:
     """One scan for DuckDB."""
-    if reader is None:
-        return [f"  Seq Scan on {table.name}"]
-    return [f"  {line}" for line in _scan(reader, env, filtered=False)]
+    if scan.reader is None:
+        return [f"  Seq Scan on {scan.table.name}"]
+    lines = _scan(scan.reader, env, filtered=False)
+    if scan.origin:  # their rows say what the keys are
+        lines = [line for line in lines if not line.lstrip().startswith(("Key", "…"))]
+        lines.append(f"  Keys: of {', '.join(scan.origin)}")
+    return [f"  {line}" for line in lines]
 
 
 def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[str]:
@@ -176,7 +180,10 @@ def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[st
     found = lines[: at + 1]
     for scan in scans:
         result = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
-        found += [margin + line for line in (*_source(scan.table, scan.reader, env), result)]
+        found += [
+            margin + line
+            for line in (*_source(Described(scan.table, scan.reader, scan.origin), env), result)
+        ]
     return found
 
 
@@ -262,7 +269,7 @@ def _scans(
         case None if session.services.analytic is not None:
             return [
                 (table, way)
-                for table, reader in session.services.analytic.describe(bound, env)
+                for table, reader, _ in session.services.analytic.describe(bound, env)
                 for way in ([None] if reader is None else reader.ways)
             ]
         case _:

@@ -20,11 +20,10 @@ from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.advisory_locks import AdvisoryLocks
 from sqlproxy.session.shared.prepared import Plans
 from sqlproxy.session.shared.roster import Roster
-from sqlproxy.tables.reading import Reads, TableReader, Touched
+from sqlproxy.tables.reading import Described, Reads, Touched
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Share
@@ -87,8 +86,8 @@ class Analytic(Protocol):
         """The rows of a SELECT, whose statement is `text`. Raises SqlError."""
         ...
 
-    def describe(self, bound: object, env: Env) -> Sequence[tuple[Table, TableReader | None]]:
-        """The tables that it would scan, and how; None: a plain table, whole. Raises SqlError."""
+    def describe(self, bound: object, env: Env) -> Sequence[Described]:
+        """The tables that it would scan, and how. Raises SqlError."""
         ...
 
     async def change(self, job: Work, bound: object, text: str) -> Outcome:

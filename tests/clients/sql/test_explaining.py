@@ -73,8 +73,10 @@ def test_p1_explain_analyze_tells_what_duckdb_reads_of_each_table(sql: Any) -> N
         query = "SELECT count(*) FROM t JOIN u ON u.t = t.id JOIN t w ON w.id = u.t WHERE t.v = 7"
         lines = _lines(db, query)
         scans = {line.strip(): lines[i + 1 :] for i, line in enumerate(lines) if "Scan" in line}
-        assert list(scans) == ["Index Only Scan using t_v on t", "Seq Scan on u", "Seq Scan on t"]
-        assert _reads(lines) == [(0, 1, 1), (0, 20, 30), (0, 100, 100), (0, 121, 131)]
+        ways = ["Index Only Scan using t_v on t", "Seq Scan on u", "Index Scan using t_pkey on t"]
+        assert list(scans) == ways
+        assert scans[ways[2]][0].strip() == "Keys: of u"
+        assert _reads(lines) == [(0, 1, 1), (0, 20, 30), (20, 0, 20), (20, 21, 51)]
         assert scans["Index Only Scan using t_v on t"][0].strip().startswith("Key Range: ")
         assert all(" ms" in scan[0] or " ms" in scan[1] for scan in scans.values())
         (row,) = db.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + query).fetchall()
@@ -101,7 +103,7 @@ def test_p1_explain_analyze_tells_what_changes_read(sql: Any) -> None:
         plain = [row[0].strip() for row in db.execute("EXPLAIN " + text).fetchall()]
         assert plain == ["Insert on u", "DuckDB (Select)", "Seq Scan on t"]
         lines = _lines(db, "UPDATE u SET t = 0 FROM t WHERE u.id = t.id AND t.v < 4")
-        assert [one[:2] for one in _reads(lines)][-1] == (3, 103)
+        assert [one[:2] for one in _reads(lines)][-1] == (6, 3)
 
 
 def test_p1_explain_analyze_counts_over_partitions(sql: Any) -> None:

@@ -338,3 +338,144 @@ def test_what_a_way_did_not_find_holds_until_the_commit(sql: Any, query: str) ->
         assert db.execute(query.encode()).fetchall() != before
         with pytest.raises(psycopg.errors.SerializationFailure):
             one.commit()
+
+
+def _joins(chance: random.Random) -> list[tuple[str, str]]:
+    """Statements of two tables; in the twin no condition of the one says anything of the other."""
+    column = chance.choice(("k", "v", "w"))
+    other = chance.choice(("id", "x", "y"))
+    few = chance.choice(("a.k < 3", "a.k = 4", "a.v = 2", "a.w IS NULL", "true"))
+    more = chance.choice(("", " AND a.v = b.y", " AND b.y > 1", " AND a.w = b.x"))
+    kind = chance.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+    equal = f"a.{column} = b.{other}"
+    shapes = [
+        f"SELECT a.k, b.id FROM a {kind} b ON @{equal}@{more} WHERE {few} ORDER BY 1, 2",
+        f"SELECT a.k, b.id FROM a {kind} b ON a.k = b.id WHERE @{equal}@ AND {few} ORDER BY 1, 2",
+        f"SELECT a.k, b.id FROM a, b WHERE @{equal}@{more} AND {few} ORDER BY 1, 2",
+        f"SELECT b.id FROM b WHERE @{other} IN (SELECT {column} FROM a WHERE {few})@ ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @{other} NOT IN (SELECT {column} FROM a WHERE {few})@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @EXISTS (SELECT FROM a WHERE {equal} AND {few})@ ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @NOT EXISTS (SELECT FROM a WHERE {equal} AND {few})@ ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @EXISTS (SELECT max(k) FROM a WHERE @{equal}@ AND {few})@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @EXISTS (SELECT FROM a LEFT JOIN b c ON c.id = b.x "
+        f"WHERE @{equal}@ AND {few})@ ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @x IN (SELECT count(*) FROM a WHERE @{equal}@ AND {few})@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @(x IN (SELECT {column} FROM a WHERE {few} ORDER BY k LIMIT 2)) "
+        "IS NOT NULL@ ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @x IN (SELECT {column} FROM a WHERE {few} ORDER BY k LIMIT 2)@ "
+        "ORDER BY 1",
+        f"SELECT a.k, (SELECT max(b.id) FROM b WHERE @{equal}@), (SELECT count(*) FROM b "
+        f"WHERE @{equal}@) FROM a WHERE {few} ORDER BY 1",
+        f"SELECT a.k, b.id, c.id FROM a JOIN b ON @{equal}@ LEFT JOIN b c ON @c.x = b.y@ "
+        f"WHERE {few} ORDER BY 1, 2, 3",
+        f"SELECT a.k, n FROM a, LATERAL (SELECT b.id AS n FROM b WHERE @{equal}@ ORDER BY 1 "
+        f"LIMIT 2) q WHERE {few} ORDER BY 1, 2",
+        f"WITH q AS (SELECT * FROM a WHERE {few}) SELECT q.k, b.id FROM q JOIN b "
+        f"ON @q.{column} = b.{other}@ ORDER BY 1, 2",
+        f"SELECT id FROM b WHERE @id = (SELECT max({column}) FROM a WHERE {few})@",
+        f"SELECT a.v, count(b.id) FROM a LEFT JOIN b ON @{equal}@ WHERE {few} GROUP BY 1 "
+        f"HAVING EXISTS (SELECT FROM b c WHERE @c.x = a.v@) ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @(x, y) IN (SELECT {column}, v FROM a WHERE {few})@ ORDER BY 1",
+    ]
+    found = []
+    for shape in shapes:
+        parts = shape.split("@")
+        depth, twin = 0, ""
+        for at, part in enumerate(parts):
+            twin += part
+            if at + 1 < len(parts):
+                opens = not part or part.endswith((" ", "("))
+                depth += 1 if opens else -1
+                twin += "(" if opens else ") IS TRUE"
+        assert depth == 0, shape
+        found.append(("".join(parts), twin))
+    return found
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_one_table_say_which_of_another_matter(sql: Any, seed: int) -> None:
+    """A row is left out that belongs to the answer: of an outer join, of NOT IN, of a count."""
+    chance = random.Random(seed)
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE a (k int PRIMARY KEY, v int, w int8)")
+        db.execute("CREATE TABLE b (id int PRIMARY KEY, x int, y int8)")
+        db.execute("CREATE INDEX a_v ON a (v)")
+        db.execute("CREATE INDEX b_x ON b (x, y)")
+        if seed % 2:
+            db.execute("CREATE INDEX b_y ON b (y DESC)")
+
+        def rows(numbers: range) -> str:
+            values = [None, 0, 1, 2, 3, 4, 7]
+            made = [(n, chance.choice(values), chance.choice(values)) for n in numbers]
+            return ", ".join(str(row).replace("None", "NULL") for row in made)
+
+        db.execute(f"INSERT INTO a VALUES {rows(range(8))}".encode())
+        db.execute(f"INSERT INTO b VALUES {rows(range(25))}".encode())
+        for _ in range(2):
+            for statement, twin in _joins(chance):
+                _same(db, statement, twin)
+        with db.transaction(force_rollback=True):
+            db.execute(f"INSERT INTO b VALUES {rows(range(30, 40))}".encode())
+            db.execute("DELETE FROM b WHERE id < 6")
+            for statement, twin in _joins(chance):
+                _same(db, statement, twin)
+        equal = chance.choice(("a.k = b.id", "a.v = b.x", "a.v = b.y"))
+        counted = f"SELECT count(*) FROM b WHERE (EXISTS (SELECT FROM a WHERE {equal})) IS TRUE"
+        wanted = db.execute(counted.encode()).fetchall()[0][0]
+        done = db.execute(f"DELETE FROM b USING a WHERE {equal}".encode())
+        assert done.rowcount == wanted
+        assert db.execute(counted.encode()).fetchall() == [(0,)]
+
+
+def test_the_way_of_each_join(sql: Any) -> None:
+    """A join of one row with its row reads two tables."""
+    plans = {
+        "SELECT * FROM p JOIN q ON q.id = p.v WHERE p.g = 1 AND p.id = 2": (
+            "Index Scan using p_pkey on p / Index Scan using q_pkey on q: p"
+        ),
+        "SELECT * FROM q JOIN p ON p.v = q.a WHERE q.id = 1": (
+            "Index Scan using q_pkey on q / Index Scan using p_v on p: q"
+        ),
+        "SELECT * FROM q JOIN p ON (p.g, p.id) = (q.a, q.b) WHERE q.id < 9": (
+            "Index Scan using q_pkey on q / Index Scan using p_pkey on p: q"
+        ),
+        "SELECT * FROM p WHERE v IN (SELECT a FROM q WHERE id = 1)": (
+            "Index Scan using q_pkey on q / Index Scan using p_v on p: q"
+        ),
+        "SELECT * FROM p WHERE EXISTS (SELECT FROM q WHERE q.a = p.v AND id = 1)": (
+            "Index Scan using q_pkey on q / Index Scan using p_v on p: q"
+        ),
+        "SELECT * FROM q WHERE id = 1 AND NOT EXISTS (SELECT FROM p WHERE p.v = q.a)": (
+            "Index Scan using q_pkey on q / Index Only Scan using p_v on p: q"
+        ),
+        "SELECT (SELECT max(p.n) FROM p WHERE p.v = q.a) FROM q WHERE id = 1": (
+            "Index Scan using q_pkey on q / Index Scan using p_v on p: q"
+        ),
+        "SELECT * FROM p WHERE v NOT IN (SELECT a FROM q WHERE id = 1)": (
+            "Index Scan using q_pkey on q / Seq Scan on p"
+        ),
+        "SELECT * FROM q LEFT JOIN p ON p.v = q.a JOIN q r ON r.id = p.id WHERE q.id = 1": (
+            "Index Scan using q_pkey on q / Index Scan using p_v on p: q"
+            " / Index Scan using q_pkey on q: p"
+        ),
+        "DELETE FROM p USING q WHERE p.v = q.a AND q.id = 1": (
+            "Index Scan using q_pkey on q / Index Only Scan using p_v on p: q"
+        ),
+        "SELECT * FROM p JOIN q ON q.a = p.n": "Seq Scan on p / Seq Scan on q",
+    }
+    with sql.connect(autocommit=True) as db:
+        for text in (*_DECLARED, "CREATE TABLE q (id int PRIMARY KEY, a int, b int)"):
+            db.execute(text.encode())
+        found = {}
+        for statement in plans:
+            lines = db.execute(f"EXPLAIN {statement}".encode()).fetchall()
+            shown = [
+                row[0].strip() for row in lines if row[0].strip()[:6] not in ("DuckDB", "Key Ra")
+            ]
+            joined = " / ".join(shown).replace(" / Keys: of ", ": ")
+            found[statement] = joined.replace(" / Keys: 1", "")
+        assert {k: v for k, v in found.items() if v != plans[k]} == {}

@@ -174,7 +174,7 @@ def test_p1_explain_names_tables_and_ranges(filled: psycopg.Connection) -> None:
     text = "explain select count(*) from o join c on o.cid = c.id where o.cid = 2"
     lines = [row[0] for row in filled.execute(text)]
     assert lines[0] == "DuckDB (Select)"
-    assert "  Index Scan using o_cid on o" in lines
+    assert "  Index Only Scan using o_cid on o" in lines
     assert "  Seq Scan on c" in lines
 
 
