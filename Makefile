@@ -41,10 +41,10 @@ PYTEST = $(JAVA) $(PY) -m pytest -n auto --dist loadfile $(if $(DURATIONS),--wri
 
 test: run-fast types imports ## at most eight minutes: style, types, import contracts, every feature, Spark's too
 
-test-all: run-all types imports ## half an hour: the same, with the tests that take long
+test-all: run-all types imports ## an hour: the same, with the tests that take long
 
-run-fast: lint
-	@$(PYTEST) -m "not slow and not clients"
+run-fast: lint  # generated cases are the same ones each time: a red run there is red here, too
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST) -m "not slow and not clients"
 
 run-all: lint
 	@$(PYTEST)

@@ -109,7 +109,7 @@ def test_f8_a_table_says_how_many_copies_it_wants(running: tuple[Path, str, int]
     assert "replicas must be 1 to" in wrong.err.decode()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
