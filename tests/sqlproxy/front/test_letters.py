@@ -34,6 +34,7 @@ def test_letters_change_as_in_postgresql(case: str) -> None:
     assert make(before) == after, "in a text they are others than alone"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "told"), [("upper", "large"), ("lower", "small"), ("space", "spaces")]
 )
