@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from statistics import median
 from typing import Any, Final, cast
@@ -17,6 +19,7 @@ import pytest
 import kvorum
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
+from kv.base.placement import SURVIVE
 from kvorum.cluster.placement import SpreadPartitions
 from kvorum.sdk.database import AsyncDatabase
 from procedures.verbs import CAMPAIGN
@@ -125,28 +128,91 @@ def test_f16_a_table_survives_the_datacenter_that_it_is_led_in() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 8, 10])
+def test_f16_whatever_place_is_lost_tables_that_survive_it_go_on(seed: int) -> None:
+    """A promise that holds in the map only, or in the shapes that somebody thought of."""
+    rng = random.Random(seed)
+    places = {n: f"{rng.choice('abc')}/{rng.choice('12')}" for n in range(1, 7)}
+    lost = {f"dc={place[0]}": SURVIVE[2:] for place in places.values()}
+    lost |= {f"dc={p[0]},rack={p[2]}": SURVIVE[1:] for p in places.values()}
+    lost |= {f"node={n}": SURVIVE for n in places}
+
+    async def scenario(made: Sites) -> None:
+        goals: dict[str, str] = {}
+        for survive, replicas in itertools.product(SURVIVE, (3, 5)):
+            name, leaders = f"{survive}{replicas}", rng.choice(["", "dc=a", "dc=b,rack=1"])
+            options: Any = {"survive": survive, "replicas": replicas, "leaders": leaders}
+            with suppress(kvorum.Refused):
+                await made.any().create_table("default", name, **options)
+                goals[name] = survive
+        assert len(goals) >= 4
+
+        async def served(names: list[str], value: str) -> bool:
+            tables = [made.any().table("default", name) for name in names]
+            try:
+                await asyncio.gather(*(table.put("k", value) for table in tables))
+            except kvorum.KvorumError:
+                return False
+            return {(await table.get("k")).value for table in tables} == {value.encode()}
+
+        async def whole() -> bool:
+            told = [
+                await explained(made, "table", {"namespace": "default", "name": name})
+                for name in goals
+            ]
+            return all(one["holds"] and not one["short"] for one in told)
+
+        tried = 0
+        for text in rng.sample(sorted(lost), len(lost)):
+            loss = await explained(made, "loss", {"lost": [text]})
+            going_on = [name for name, goal in goals.items() if goal in lost[text]]
+            if loss["meta"] != "serves" or not going_on or tried == 3:
+                continue
+            tried += 1
+            hit = {row["name"] for row in loss["tables"] if row["hit"]}
+            assert hit.isdisjoint(going_on), text
+            for node in loss["nodes"]:
+                await made.crash(node)
+            await made.until(partial(served, going_on, text), 60)
+            await asyncio.sleep(rng.choice([0, 60]))  # within a minute they are rebuilt elsewhere
+            for node in loss["nodes"]:
+                await made.start(node)
+            await made.until(whole, 300)
+        assert tried
+
+    simulated(scenario, len(places), at(places), seed)
+
+
+@pytest.mark.slow
 def test_f17_two_datacenters_with_copies_and_a_witness_survive_the_loss_of_any() -> None:
     """Three copies in two places, of which one place has the majority, survive only the other."""
-    places = {1: "a/1", 2: "b/1", 3: "c/1"}
+    places = {1: "a/1", 2: "b/1", 3: "c/1", 4: "a/2"}
     witness = {"witness": True}
 
-    async def where(made: Sites) -> list[tuple[list[int], list[int]]]:
+    async def where(made: Sites) -> list[tuple[str, list[int]]]:
+        """By partition: the datacenters of its copies, and its witnesses."""
         table = await explained(made, "table", {"namespace": "default", "name": "t"})
-        return [(row["copies"], row["witnesses"]) for row in table["partitions"]]
+        return [
+            ("".join(sorted(places[node][0] for node in row["copies"])), row["witnesses"])
+            for row in table["partitions"]
+        ]
+
+    async def becomes(made: Sites, survive: str, expected: tuple[str, list[int]]) -> None:
+        await made.any().modify_table("default", "t", survive=survive)
+
+        async def so() -> bool:
+            return await where(made) == [expected]
+
+        await made.until(so)
 
     async def scenario(made: Sites) -> None:
         db = made.any()
         await db.create_table("default", "t", survive="datacenter")
-        assert await where(made) == [([1, 2], [3])]
+        assert await where(made) == [("ab", [3])]
         await db.drop_table("default", "t")
         await db.create_table("default", "t", replicas=1)
         await write(db, KEYS, "v")
-        await db.modify_table("default", "t", survive="datacenter")
-
-        async def voting() -> bool:
-            return await where(made) == [([1, 2], [3])]
-
-        await made.until(voting)
+        await becomes(made, "datacenter", ("ab", [3]))
         for site in ("dc=a", "dc=b", "dc=c"):
             loss = await explained(made, "loss", {"lost": [site]})
             assert loss["total"] == {"lost": 0, "stops": 0, "serves": 1}
@@ -156,11 +222,14 @@ def test_f17_two_datacenters_with_copies_and_a_witness_survive_the_loss_of_any()
         await write(made.any(), KEYS, "w")
         await made.start(2)
         assert set((await read(made.any())).values()) == {b"w"}
+        await becomes(made, "server", ("aab", []))  # a copy takes the witness's place
+        await becomes(made, "datacenter", ("ab", [3]))
+        assert set((await read(made.any())).values()) == {b"w"}
 
     settings = at(places, n3=witness)
     for one in settings.values():
         one["witnesses"] = (3,)
-    simulated(scenario, 3, settings)
+    simulated(scenario, 4, settings)
 
 
 def test_i12_a_goal_that_the_members_cannot_give_is_refused_and_nothing_is_changed() -> None:
