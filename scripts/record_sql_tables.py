@@ -44,6 +44,18 @@ TYPES = [
     "cid",
     "regclass",
     "regtype",
+    "regproc",
+    "regprocedure",
+    "regoper",
+    "regoperator",
+    "regnamespace",
+    "regrole",
+    "regconfig",
+    "int2vector",
+    "oidvector",
+    "aclitem",
+    "pg_node_tree",
+    "xid8",
     "char",
     "unknown",
     "record",
@@ -81,7 +93,7 @@ def main(address: str, path: str) -> None:
                       typlen::int
                from pg_type
                where typtype in ('b', 'p') and typnamespace = 'pg_catalog'::regnamespace
-               and typname not like 'pg\\_%%' order by oid""",
+               and (typname not like 'pg\\_%%' or typname = 'pg_node_tree') order by oid""",
         )
         known = {
             t[0] for t in types if t[1] in TYPES or (t[1].startswith("_") and t[1][1:] in TYPES)

@@ -45,6 +45,7 @@ from sqlproxy.front.bound.folding import of_subject, opaque, rebuilt, volatile
 from sqlproxy.front.bound.statements import SubQuery
 from sqlproxy.front.closures.compiling import Fn, compile, fold
 from sqlproxy.front.closures.gathering import gathered
+from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r
 from sqlproxy.front.types import resolve
@@ -56,7 +57,7 @@ from sqlproxy.values.errors import SqlError, unsupported
 INTS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
 _TEXTS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.NAME))
 _COMPARED: Final = (
-    INTS | {oids.OID},
+    INTS | {oids.OID, *HELD_AS_OIDS},
     frozenset((oids.FLOAT4, oids.FLOAT8)),
     _TEXTS,
     frozenset((oids.BOOL,)),

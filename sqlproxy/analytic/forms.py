@@ -3,7 +3,7 @@
 numeric(p,s), p ≤ 38     DECIMAL(p,s): the scale is the type's, as PostgreSQL shows it
 other numeric            VARCHAR: PostgreSQL's text, since each value has its own scale
 timestamptz              TIMESTAMP in UTC
-oid                      BIGINT
+oid, regproc, …          BIGINT; regclass and regtype VARCHAR: they are held as names
 char(n), json, jsonb     VARCHAR
 enum                     BIGINT: its position, which orders as its label does
 T[]                      T[], one dimension
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
+from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
 from sqlproxy.values import enums
@@ -36,7 +37,7 @@ _HELD_AS: Final = {
     "BOOLEAN": (oids.BOOL,),
     "SMALLINT": (oids.INT2,),
     "INTEGER": (oids.INT4,),
-    "BIGINT": (oids.INT8, oids.OID, oids.TID, oids.XID, oids.CID),
+    "BIGINT": (oids.INT8, oids.OID, oids.TID, oids.XID, oids.XID8, oids.CID, *HELD_AS_OIDS),
     "FLOAT": (oids.FLOAT4,),
     "DOUBLE": (oids.FLOAT8,),
     TEXT: (
@@ -45,6 +46,8 @@ _HELD_AS: Final = {
         oids.JSONB,
         oids.JSONPATH,
         oids.NUMERIC,
+        oids.PG_NODE_TREE,
+        oids.ACLITEM,
         oids.UUID,
         oids.REGTYPE,
         oids.REGCLASS,

@@ -20,7 +20,9 @@ from sqlproxy.front.functions.system_columns import without_row_number
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
-from sqlproxy.pgcatalog.static import load
+from sqlproxy.pgcatalog.relations import VIEW_OID
+from sqlproxy.pgcatalog.static import KVORUM, load
+from sqlproxy.pgcatalog.views import VIEWS
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.tables.changing import TableWriter
@@ -119,12 +121,16 @@ class Declared:
         return oids.relation(table)
 
     def system_columns(self, schema: str, name: str) -> list[tuple[str, int, int]] | None:
+        if schema == KVORUM:
+            view = VIEWS.get(name)
+            return None if view is None else [(one.name, one.type, -1) for one in view.columns]
         found = load().layouts.get((schema, name))
         return None if found is None else [(one.name, one.type, one.typmod) for one in found]
 
     def relations(self) -> Relations:
         if self._relations is None:
             listed = [(schema, name, oid) for (schema, name), oid in load().relations.items()]
+            listed += [(KVORUM, name, VIEW_OID + n) for n, name in enumerate(VIEWS)]
             for found in (self._tables, self._views, self._sequences):
                 listed += [(PUBLIC, n, oids.relation(int(one.id))) for n, one in found.items()]
             for table in self._tables.values():

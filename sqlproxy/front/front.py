@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.front import blocks
@@ -38,7 +38,6 @@ from sqlproxy.front.session_commands import Commands
 from sqlproxy.front.syntax.syntax import (
     Node,
     Parsed,
-    at,
     find,
     in_characters,
     parse,
@@ -170,31 +169,21 @@ def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: Fa
     """Whether a query reads the system's relations, or nothing but functions that the catalog
     answers.
 
-    One that joins them with tables reads them beside these (`SystemItem`), but for ours (kvorum).
+    One that joins them with tables reads them beside these (`SystemItem`).
     """
     local = (
         {c.get("ctename") for c in find(body, "CommonTableExpr")} if "withClause" in body else ()
     )
-    system, user = None, None
+    system = user = False
     for relation in find(body, "RangeVar"):
         name, schema = relation.get("relname", ""), relation.get("schemaname")
         if schema in SYSTEM_SCHEMAS or (
             schema is None and name.startswith("pg_") and not user_relation(name)
         ):
-            system = relation
+            system = True
         elif schema is not None or name not in local:
-            user = relation
-    if system is not None and user is not None:
-        if system.get("schemaname") != "kvorum":
-            return False
-        raise unsupported(
-            f"joining {user['relname']} with the system's {system['relname']}",
-            hint="Ask for them in two statements.",
-            position=at(system),
-        )
-    if system is not None:
-        return True
-    return user is None and _asks_catalog(body)
+            user = True
+    return not user and (system or _asks_catalog(body))
 
 
 def _asks_catalog(body: Node) -> bool:
@@ -235,26 +224,40 @@ def bind(
     return bind_with_needs(parsed, names, declared, style)[0]
 
 
+class BoundWith(NamedTuple):
+    """A bound statement, what who runs it must be allowed, and what it wants of the system's
+    relations before it runs: `f_catalog.ASKS`, and "relations" if it reads them.
+    """
+
+    bound: object
+    needs: tuple[Need, ...] = ()
+    asks: frozenset[str] = frozenset()
+
+
 def bind_with_needs(
-    parsed: Parsed | None, names: Names, declared: Sequence[int] = (), style: Style = DEFAULT_STYLE
-) -> tuple[object, tuple[Need, ...]]:
-    """The same, and what who runs it must be allowed."""
+    parsed: Parsed | None,
+    names: Names,
+    declared: Sequence[int] = (),
+    style: Style = DEFAULT_STYLE,
+    *,
+    apart: bool = True,
+) -> BoundWith:
+    """The same, with what it needs. `apart`: what reads nothing but the system's relations is left
+    to the catalog (`s.System`).
+    """
     if parsed is None:
-        return s.Empty(), ()
+        return BoundWith(s.Empty())
     if oids.VOID in declared:
         parsed = replace(parsed, body=without_void(parsed.body, declared))
     if not parsed.whole:
         with suppress(bulk.Unfit, SqlError, ValueError):
-            bind = _Bind(names, declared, style)
-            bind.binder.known_relations = True
-            return bind.statement(parsed), bind.binder.needs.all()
+            return _Bind(names, declared, style, apart=apart).with_needs(parsed)
         parsed = whole(parsed.text)
         assert parsed is not None
     try:
-        bind = _Bind(names, declared, style)
+        bind = _Bind(names, declared, style, apart=apart)
         bind.binder.system_columns = mentioned(parsed.text)
-        bind.binder.known_relations = True
-        return bind.statement(parsed), bind.binder.needs.all()
+        return bind.with_needs(parsed)
     except SqlError as error:
         raise in_characters(error, parsed.text) from None
     except RecursionError:
@@ -277,13 +280,20 @@ def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -
 
 
 class _Bind:
-    def __init__(self, names: Names, declared: Sequence[int], style: Style) -> None:
+    def __init__(self, names: Names, declared: Sequence[int], style: Style, *, apart: bool) -> None:
         self.names = names
+        self.apart = apart
         self.declared = declared
         self.parameters = Parameters([0 if o == 705 else o for o in declared])
         self.binder = Binder(names, self.parameters, style)
         self.queries = Queries(self.binder)
         self.writes = Writes(self.queries)
+
+    def with_needs(self, parsed: Parsed) -> BoundWith:
+        """Raises SqlError."""
+        self.binder.known_relations = True
+        bound = self.statement(parsed)
+        return BoundWith(bound, self.binder.needs.all(), frozenset(self.binder.casts.asked))
 
     def statement(self, parsed: Parsed) -> object:
         self.binder.lists = parsed.lists
@@ -321,7 +331,7 @@ class _Bind:
         return self._command(kind, body, parsed)
 
     def _query(self, body: Node, parsed: Parsed) -> s.Select | s.System:
-        if is_system(body, self._is_users):
+        if self.apart and is_system(body, self._is_users):
             if not parsed.whole:
                 raise bulk.Unfit  # the catalog reads the tree
             return s.System(parsed.text, {"SelectStmt": body})
@@ -396,6 +406,7 @@ class _Bind:
                 return self._cursor(body, parsed)
             case "ExplainStmt":
                 options = commands.explain_options(body)
+                self.apart = False  # its plan is of the one pipeline
                 kind_of_plan = 114 if options.get("format") == "json" else oids.TEXT
                 inner = self._inside(body["query"], parsed)
                 return s.Explain(inner, options, (Field("QUERY PLAN", kind_of_plan),))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,7 @@ import duckdb
 import pyarrow as pa
 
 from kv.base.limits import (
+    SQL_CATALOG_DATABASES_MAX,
     SQL_CATALOG_INTERRUPT_MS,
     SQL_CATALOG_PIECE_ROWS,
     SQL_CATALOG_ROWS_MAX,
@@ -32,6 +33,8 @@ from kv.base.limits import (
     SQL_PLANS_MAX,
 )
 from sqlproxy.duck import duckerrors
+from sqlproxy.front.functions.f_catalog import SEQUENCES, SIZES
+from sqlproxy.front.functions.regclass import Relations as RelationNames
 from sqlproxy.front.syntax.syntax import Node, find, strings
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
@@ -40,6 +43,7 @@ from sqlproxy.pgcatalog import computed, held_types, oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
+from sqlproxy.pgcatalog.snapshot import Asked, Snapshot
 from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
@@ -169,6 +173,7 @@ class SystemCatalog:
         self._version = version
         self._providers, self._last = dict(providers or {}), last
         self._executor = ThreadPoolExecutor(SQL_CATALOG_STATEMENTS_MAX, "catalog")
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._plans: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
 
     # -- statements
@@ -213,7 +218,7 @@ class SystemCatalog:
         contents: Contents,
     ) -> Answer:
         """Raises SqlError. Cancelled: the statement is ended first."""
-        reported = await self._ask(prepared.translated, contents, session.sees)
+        reported = await self._ask(prepared.translated.needs.feeds, contents, session.sees)
         running = Running(memory.now())
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(
@@ -240,11 +245,45 @@ class SystemCatalog:
                 work.exception()
             raise
 
+    async def snapshot(
+        self,
+        cluster: Cluster,
+        contents: Contents,
+        relations: RelationNames,
+        asks: Collection[str],
+        facts: Mapping[str, object],
+        sees: Sees | None,
+    ) -> Asked:
+        """What functions of a statement ask, `asks` as `front.functions.f_catalog` says, with
+        `facts` that are known. Raises SqlError.
+        """
+        found = self._snapshots.get(contents.database)
+        if found is None or found.contents is not contents or found.cluster != cluster:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._executor, Snapshot, cluster, contents, found)
+            self._snapshots[contents.database] = found
+        self._snapshots.move_to_end(contents.database)
+        while len(self._snapshots) > SQL_CATALOG_DATABASES_MAX:
+            self._snapshots.popitem(last=False)
+        known: dict[str, object] = {**facts, "version": self._version}
+        if SIZES in asks:
+            sized = (await self._ask(("kv_sizes",), contents, sees)).get("tables", ())
+            listed = [(int(t["oid"]), str(t.get("ns") or ""), t) for t in sized if t.get("oid")]
+            sizes, databases = Counter[int](), Counter[str]()
+            for oid, database, one in listed:
+                sizes[oid] += int(one.get("size") or 0)
+                databases[database] += int(one.get("size") or 0)
+            known |= {SIZES: sizes, "databases": databases}
+        if SEQUENCES in asks:
+            lasts = (await self._ask(("kv_sequences",), contents, sees)).get("sequences", ())
+            known[SEQUENCES] = {one["oid"]: one["last"] for one in lasts}
+        return Asked(found, relations, known)
+
     async def _ask(
-        self, translated: Translated, contents: Contents, sees: Sees | None
+        self, feeds: Iterable[str], contents: Contents, sees: Sees | None
     ) -> dict[str, Sequence[Reported]]:
         reported: dict[str, Sequence[Reported]] = {}
-        for feed in translated.needs.feeds:
+        for feed in feeds:
             name = "tables" if feed == "kv_sizes" else feed.removeprefix("kv_")
             if name == "sequences" and self._last is not None:
                 reported[name] = [

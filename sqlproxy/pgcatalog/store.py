@@ -10,7 +10,7 @@ never between. Reaching files or the network is switched off.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any, Final
 
@@ -22,25 +22,15 @@ from kv.base.limits import (
     SQL_CATALOG_DATABASES_MAX,
     SQL_CATALOG_STALE_MAX,
 )
-from sqlproxy.catalog.privileges import Place
 from sqlproxy.pg import oids as types
-from sqlproxy.pgcatalog import computed, definitions, held_types, oids, rights, rows
+from sqlproxy.pgcatalog import computed, held_types, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
+from sqlproxy.pgcatalog.fixed_rows import fixed, split
 from sqlproxy.pgcatalog.functions import MACROS
-from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
-from sqlproxy.pgcatalog.row_bases import (
-    ATTRIBUTE,
-    CHANGING,
-    HIDDEN,
-    PATH,
-    Facts,
-    Row,
-    Rows,
-    class_row,
-    depends,
-)
+from sqlproxy.pgcatalog.relations import FUNCTIONS, Relations
+from sqlproxy.pgcatalog.row_bases import CHANGING, HIDDEN, Facts, Row, Rows
+from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
-from sqlproxy.pgcatalog.views import VIEWS
 from sqlproxy.values.words import words
 
 _ARROW: Final = {
@@ -70,8 +60,6 @@ _OPTIMIZERS: Final = words(
     """
 )
 _WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
-_SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members", "pg_shdescription")
-_STANDARD: Final = "standard public schema"  # PostgreSQL's comment on it
 
 
 def arrow(held: str) -> pa.DataType:
@@ -135,10 +123,8 @@ class Store:
         for (schema, name), relation in relations.all.items():
             if relation.sql and not relation.feed and schema != KVORUM:
                 self._create("pgc", relation.sql, self._layout_of(schema, name))
-        for name, listed in self._static.rows.items():
-            self._load(name, listed)
-        for name in ("pg_extension", "pg_depend"):
-            self._insert_rows(f"pgc.k_{name}", self._layout_of(CATALOG, name), self._built_in(name))
+        for name in fixed().names:
+            self._load(name)
         keywords = self._static.feeds["pg_get_keywords"]
         layout = [(n, self._held(oid)) for n, oid in keywords["columns"]]
         self._create("pgc", FUNCTIONS["pg_get_keywords"], layout)
@@ -155,110 +141,14 @@ class Store:
         listed = ", ".join(f'"{column}" {held}' for column, held in layout)
         self._db.execute(f"CREATE TABLE {schema}.{name} ({listed})")
 
-    def _load(self, name: str, listed: list[list[object]]) -> None:
-        """Recorded rows; those that only our functions see are computed."""
-        schema, _, table = name.rpartition(".")
-        layout = self._layout_of(schema or CATALOG, table)
-        by_name: dict[str, Sequence[Any]] = {
-            c.name: listed[n] for n, c in enumerate(self._static.layouts[schema or CATALOG, table])
-        }
-        first = len(by_name)
-        hidden = self._static.hidden.get(table, ())
-        by_name |= {c: listed[first + n] for n, c in enumerate(hidden)}
-        count = len(listed[0])
-        if table == "pg_class":
-            by_name |= self._names(by_name)
-        if table == "pg_index":
-            by_name["_short"] = [_short(text) for text in by_name["_def"]]
-            named = self._attributes()
-            by_name["_columns"] = [named.get(oid) for oid in by_name["indexrelid"]]
-        by_name["_owner"] = [0] * count
-        columns = [by_name.get(column, [None] * count) for column, _ in layout]
+    def _load(self, name: str) -> None:
+        """Rows that are the same everywhere."""
+        schema, table = split(name)
+        layout = self._layout_of(schema, table)
+        columns, count = fixed().columns(name), fixed().count(name)
+        listed = [columns.get(column, [None] * count) for column, _ in layout]
         target = f"k_is_{table}" if schema == INFORMATION else f"k_{table}"
-        self._insert(f"pgc.{target}", layout, columns)
-        if table in ("pg_class", "pg_attribute", "pg_namespace"):
-            self._our_views(table, layout)
-
-    def _attributes(self) -> dict[int, list[str]]:
-        """The columns of each recorded relation, in order."""
-        layout = [c.name for c in self._static.layouts[CATALOG, "pg_attribute"]]
-        recorded = self._static.rows["pg_attribute"]
-        wanted = ("attrelid", "attnum", "attname")
-        found: dict[int, list[str]] = {}
-        for oid, _, name in sorted(zip(*(recorded[layout.index(c)] for c in wanted), strict=True)):
-            found.setdefault(oid, []).append(definitions.quoted(name))
-        return found
-
-    def _names(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[object]]:
-        schemas = {oid: name for name, oid in self._static.schemas.items()}
-        named = [
-            (schemas[space], name)
-            for space, name in zip(columns["relnamespace"], columns["relname"], strict=True)
-        ]
-        return {
-            "_name": [definitions.quoted(n) for _, n in named],
-            "_qname": [f"{s}.{definitions.quoted(n)}" for s, n in named],
-            "_path": [f"{s}{PATH}{n}" for s, n in named],
-            "_view": [self._static.views.get(f"{s}.{n}") for s, n in named],
-        }
-
-    @staticmethod
-    def _built_in(table: str) -> list[Row]:
-        """The kvorum views belong to an extension that is there from the start, so that no dump
-        makes them anew.
-        """
-        if table == "pg_extension":
-            return [
-                {
-                    "oid": oids.KVORUM_EXTENSION,
-                    "extname": KVORUM,
-                    "extowner": oids.BOOTSTRAP_ROLE,
-                    "extnamespace": oids.KVORUM_SCHEMA,
-                    "extrelocatable": False,
-                    "extversion": "1.0",
-                    "_owner": 0,
-                }
-            ]
-        members = [(oids.PG_NAMESPACE, oids.KVORUM_SCHEMA)]
-        members += [(oids.PG_CLASS, VIEW_OID + number) for number in range(len(VIEWS))]
-        return [
-            {**depends(kind, oid, oids.PG_EXTENSION, oids.KVORUM_EXTENSION, 0, "e"), "_owner": 0}
-            for kind, oid in members
-        ]
-
-    def _our_views(self, table: str, layout: list[tuple[str, str]]) -> None:
-        """The kvorum views as relations of their own schema."""
-        made: list[Row] = []
-        if table == "pg_namespace":
-            made = [{"oid": oids.KVORUM_SCHEMA, "nspname": KVORUM, "nspowner": oids.BOOTSTRAP_ROLE}]
-        for number, view in enumerate(VIEWS.values()):
-            oid = VIEW_OID + number
-            if table == "pg_class":
-                made.append(
-                    {
-                        **class_row(
-                            oid, view.name, "v", relnatts=len(view.columns), relhasrules=True
-                        ),
-                        "relnamespace": oids.KVORUM_SCHEMA,
-                        "_qname": f"kvorum.{view.name}",
-                        "_path": f"kvorum{PATH}{view.name}",
-                        "_view": f" -- {view.what}",
-                        "_owner": 0,
-                    }
-                )
-            elif table == "pg_attribute":
-                made += [
-                    {
-                        **ATTRIBUTE,
-                        **self._facts.of(column.type),
-                        "attrelid": oid,
-                        "attname": column.name,
-                        "attnum": at,
-                        "_owner": 0,
-                    }
-                    for at, column in enumerate(view.columns, 1)
-                ]
-        self._insert_rows(f"pgc.k_{table}", layout, made)
+        self._insert(f"pgc.{target}", layout, listed)
 
     # -- rows
 
@@ -304,18 +194,10 @@ class Store:
             return f"{schema},pgc"
 
     def _comment_schema(self, schema: str, comment: str | None) -> None:
-        text = _STANDARD if comment is None else comment
         where = f"classoid = {oids.PG_NAMESPACE} AND objoid = {oids.PUBLIC_SCHEMA}"
         self._db.execute(f"DELETE FROM {schema}.k_pg_description WHERE {where}")
-        row = {
-            "objoid": oids.PUBLIC_SCHEMA,
-            "classoid": oids.PG_NAMESPACE,
-            "objsubid": 0,
-            "description": text,
-            "_owner": 0,
-        }
         layout = self._layouts["pg_description"]
-        self._insert_rows(f"{schema}.k_pg_description", layout, [row] if text else [])
+        self._insert_rows(f"{schema}.k_pg_description", layout, of_schema(comment))
 
     def _open(self, database: str) -> tuple[str, Contents]:
         while len(self._known) >= SQL_CATALOG_DATABASES_MAX:
@@ -377,70 +259,10 @@ class Store:
             raise
 
     def _follow_cluster(self, cluster: Cluster) -> None:
-        roles = {
-            role.name: oids.role(role.name, first=not n) for n, role in enumerate(cluster.roles)
-        }
-        places = {place.name: place for place in cluster.places}
-        members = rights.of_roles(cluster)
-        made: Rows = {
-            "pg_authid": [
-                {
-                    "oid": roles[r.name],
-                    "rolname": r.name,
-                    "rolsuper": r.superuser,
-                    "rolinherit": r.inherit,
-                    "rolcreaterole": r.create_role,
-                    "rolcreatedb": r.create_database,
-                    "rolcanlogin": r.login,
-                    "rolreplication": r.superuser,
-                    "rolbypassrls": r.superuser,
-                    "rolconnlimit": -1,
-                    "_roles": members[r.name],
-                }
-                for r in cluster.roles
-            ],
-            "pg_auth_members": [
-                {
-                    "roleid": roles[of],
-                    "member": roles[r.name],
-                    "grantor": oids.BOOTSTRAP_ROLE,
-                    "admin_option": False,
-                }
-                for r in cluster.roles
-                for of in r.member_of
-                if of in roles
-            ],
-            "pg_database": [
-                {
-                    "oid": oids.database(name),
-                    "datname": name,
-                    "encoding": 6,
-                    "datlocprovider": "c",
-                    "datistemplate": False,
-                    "datallowconn": True,
-                    "datconnlimit": -1,
-                    "datfrozenxid": 0,
-                    "datminmxid": 0,
-                    "dattablespace": 1663,
-                    "datcollate": "C.UTF-8",
-                    "datctype": "C.UTF-8",
-                    **rights.of_database(places.get(name) or Place(name)),
-                }
-                for name in cluster.databases
-            ],
-        }
-        made["pg_shdescription"] = [
-            {
-                "objoid": oids.database(place.name),
-                "classoid": oids.PG_DATABASE,
-                "description": place.comment,
-            }
-            for place in cluster.places
-            if place.comment
-        ]
+        made = of_cluster(cluster)
         self._db.execute("BEGIN")
         try:
-            for name in _SHARED:
+            for name in SHARED:
                 kept = " WHERE rolname NOT LIKE 'pg\\_%' ESCAPE '\\'" if name == "pg_authid" else ""
                 self._db.execute(f"DELETE FROM pgc.k_{name}{kept}")
                 self._insert_rows(f"pgc.k_{name}", self._layout_of(CATALOG, name), made[name])
@@ -474,8 +296,3 @@ def _fit(value: Any, held: str) -> object:
     if value is None or isinstance(value, str) == (held == "VARCHAR"):
         return value
     return str(value) if held == "VARCHAR" else int(value) if held in _WHOLE else value
-
-
-def _short(definition: str) -> str:
-    """Without the schema, as psql asks for it."""
-    return definition.replace(" ON pg_catalog.", " ON ").replace(" ON information_schema.", " ON ")

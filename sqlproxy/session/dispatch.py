@@ -24,7 +24,7 @@ from sqlproxy.session.definitions.run_definitions import DEFINITIONS
 from sqlproxy.session.explain import explaining
 from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
 from sqlproxy.session.running import run_statements
-from sqlproxy.session.running.ask_catalog import ask_catalog
+from sqlproxy.session.running.ask_catalog import ask_catalog, bring_catalog, with_names
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.loading import Loader
 from sqlproxy.session.running.numbers import Numbers
@@ -57,6 +57,8 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     if (table := frozen(now.bound)) is not None:
         now = await session.interrupts.guard(thawed(session, table, statement))
     session.check(now)
+    if now.asks:
+        await session.interrupts.guard(bring_catalog(session, now.asks))
     found = await _portal(session, now, tuple(values))
     if isinstance(found, Portal):
         session.cursors.mark(found, now.text)
@@ -192,6 +194,7 @@ def _reads_tables(prepared: Prepared) -> bool:
 
 def _numbered(session: State, prepared: Prepared, rows: Batches) -> Batches:
     """The rows; after them what setval() asked for is done. A view that is read may call it."""
+    rows = with_names(session, prepared, rows)
     called = any(need.any_of == "w" for need in prepared.needs)
     return _then_set(session, prepared, rows) if called or _names_it(prepared) else rows
 
@@ -236,7 +239,7 @@ def _change(session: State, prepared: Prepared, values: Values) -> Portal:
         await _set_numbers(session, prepared)
         count = outcome.count
         session.use.spend(count)
-        return run_statements.in_pieces(outcome.rows)
+        return with_names(session, prepared, run_statements.in_pieces(outcome.rows))
 
     use = _use(session, prepared)
     return Portal(

@@ -56,6 +56,7 @@ from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
 from sqlproxy.front.types.registry import array_of, element_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT
+from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
@@ -691,6 +692,8 @@ class Binder:
                 f"subscripting",
                 position=pos,
             )
+        if arg.oid in VECTORS:  # their places begin with 0
+            return self._of_vector(arg, indices, bound, pos)
         if sliced:
             slices = tuple(
                 (bound(i.get("lidx")), bound(i.get("uidx")))
@@ -701,6 +704,16 @@ class Binder:
             return Subscript(oid=arg.oid, typmod=arg.typmod, arg=arg, slices=slices, pos=pos - 1)
         indexes = tuple(b for i in indices if (b := bound(i.get("uidx"))) is not None)
         return Subscript(oid=element, typmod=arg.typmod, arg=arg, indexes=indexes, pos=pos - 1)
+
+    def _of_vector(
+        self, arg: Expr, indices: list[Node], bound: Callable[[Node | None], Expr | None], pos: int
+    ) -> Expr:
+        """One element of an int2vector or oidvector."""
+        index = bound(indices[0].get("uidx"))
+        if index is None or len(indices) > 1 or indices[0].get("is_slice"):
+            raise unsupported(f"a part of {format_type(arg.oid)}", position=pos)
+        place = self.operator("+", index, Const(oid=oids.INT4, value=1), pos)
+        return Subscript(oid=element_of(arg.oid), arg=arg, indexes=(place,), pos=pos - 1)
 
     def _json_path(self, arg: Expr, indices: list[Node], scope: Scope, pos: int) -> Expr:
         """jsonb['a'][0]: as the operator -> does it."""

@@ -10,6 +10,9 @@ from typing import Final
 
 from sqlproxy.front.binding.scope import Parameters
 from sqlproxy.front.bound.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
+from sqlproxy.front.functions import object_names
+from sqlproxy.front.functions.f_catalog import CATALOG
+from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.functions.regclass import Relations, as_oid, of_oid, of_text
 from sqlproxy.front.syntax.syntax import Node, at, find
 from sqlproxy.front.types.registry import POLYMORPHIC, Proc, element_of, format_type
@@ -43,6 +46,7 @@ class Coercer:
         self.parameters = parameters
         self.style = style
         self._relations = relations or (lambda: Relations("", ()))
+        self.asked: set[str] = set()  # what the statement wants of the system's relations
         self.of_zone: dict[int, str] = {}  # literals that mean this in the session's zone, by place
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
@@ -51,8 +55,7 @@ class Coercer:
             return expr
         if expr.oid == oids.UNKNOWN:
             if isinstance(expr, Param):
-                param = self.parameters.decide(expr, target, pos)
-                return of_text(param, self._relations()) if target == oids.REGCLASS else param
+                return self._parameter(expr, target, pos)
             if isinstance(expr, Const):
                 return self._literal(expr, target, pos)
         row = pathway(expr.oid, target, context)
@@ -61,6 +64,10 @@ class Coercer:
         explicit = context == EXPLICIT
         if not _REGS.isdisjoint((expr.oid, target, element_of(expr.oid))):
             return self._by_name(expr, target, row.method, context)
+        if HELD_AS_OIDS & {expr.oid, target}:
+            self.asked.add(CATALOG)  # its name is shown in the end
+            if row.method == "i":
+                return self._of_text(expr, target)
         match row.method:
             case "b":
                 return Cast(oid=target, arg=expr, how="relabel", explicit=explicit, pos=expr.pos)
@@ -89,6 +96,25 @@ class Coercer:
             pos=expr.pos,
         )
 
+    def _parameter(self, expr: Param, target: int, pos: int) -> Expr:
+        """A parameter whose type is decided now; names of objects come as their texts."""
+        param = self.parameters.decide(expr, target, pos)
+        if target in HELD_AS_OIDS:
+            return self._asking(object_names.of_text(param, target))
+        return of_text(param, self._relations()) if target == oids.REGCLASS else param
+
+    def _asking(self, call: Call) -> Call:
+        """What asks the catalog when it is computed."""
+        self.asked.add(CATALOG)
+        return call
+
+    def _of_text(self, expr: Expr, target: int) -> Expr | None:
+        """From or to the text of what is held as an OID."""
+        if target in HELD_AS_OIDS:
+            text = self.coerce(expr, oids.TEXT, EXPLICIT)
+            return None if text is None else self._asking(object_names.of_text(text, target))
+        return self.coerce(self._asking(object_names.as_text(expr)), target, EXPLICIT)
+
     def _by_name(self, expr: Expr, target: int, method: str, context: str) -> Expr | None:
         """From or to what is held as a name."""
         if expr.oid in _REGS:
@@ -97,10 +123,11 @@ class Coercer:
             return self._regclass(expr, method, context)
         if target != oids.REGTYPE:
             return self._of_regs(expr, target, context)
-        if method == "b":
-            raise _needs_constant(expr.oid, target)
-        explicit = context == EXPLICIT
-        return Cast(oid=target, arg=expr, how="text", explicit=explicit, pos=expr.pos)
+        if method != "i":
+            oid = self.coerce(expr, oids.OID, context)
+            return None if oid is None else self._asking(object_names.as_type(oid))
+        text = self.coerce(expr, oids.TEXT, EXPLICIT)
+        return None if text is None else self._asking(object_names.of_text(text, target))
 
     def _of_reg(self, expr: Expr, target: int) -> Expr:
         """A name as what it stands for: of a type its OID, known when it is bound."""
@@ -114,9 +141,10 @@ class Coercer:
         elif expr.oid == oids.REGCLASS:
             oid = as_oid(expr, self._relations())
             return oid if target == oids.OID else self.must(oid, target, EXPLICIT)
-        if found is None:
-            raise _needs_constant(expr.oid, target)
-        return Const(oid=target, value=found, pos=expr.pos)
+        if found is not None:
+            return Const(oid=target, value=found, pos=expr.pos)
+        number = self._asking(object_names.oid_of_type(expr))
+        return number if target == oids.OID else self.must(number, target, EXPLICIT)
 
     def _regclass(self, expr: Expr, method: str, context: str) -> Expr | None:
         """What is no constant as a regclass."""
@@ -136,6 +164,9 @@ class Coercer:
     def _literal(self, expr: Const, target: int, pos: int, typmod: int = -1) -> Expr:
         if expr.value is None:
             return Const(oid=target, value=None, pos=expr.pos)
+        if target in HELD_AS_OIDS or target == oids.REGTYPE:
+            text = Const(oid=oids.TEXT, value=expr.value, pos=expr.pos)
+            return self._asking(object_names.of_text(text, target))
         if is_moment(expr.value, target):
             return Cast(
                 oid=target,

@@ -27,11 +27,14 @@ from sqlproxy.front.bound.statements import (
     TableItem,
     shown,
 )
+from sqlproxy.front.functions.f_catalog import CATALOG, RELATIONS
+from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.functions.system_columns import of_rows, with_row_number
 from sqlproxy.front.syntax import syntax
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import array_of, element_of
+from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import ROWID, Table, View
@@ -52,18 +55,26 @@ from sqlproxy.values.errors import (
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
 _KNOWN: Final = frozenset(
     (
+        *HELD_AS_OIDS,
+        oids.ACLITEM,
         oids.BOOL,
+        oids.BYTEA,
         oids.CHAR,
         oids.FLOAT4,
         oids.FLOAT8,
         oids.INT2,
         oids.INT4,
         oids.INT8,
+        oids.INTERVAL,
+        oids.JSONB,
         oids.NAME,
         oids.OID,
+        oids.PG_NODE_TREE,
         oids.TEXT,
         oids.TIMESTAMPTZ,
         oids.VARCHAR,
+        oids.XID,
+        *VECTORS,
     )
 )
 """Types that columns of the system's relations keep beside users' tables."""
@@ -233,11 +244,15 @@ class FromItems:
         shown, columns = [], []
         for place, (column, oid, typmod) in enumerate(listed, 1):
             plain = oid in _KNOWN or (
-                element_of(oid) in _KNOWN and array_of(element_of(oid)) == oid
+                element_of(oid) in _KNOWN - HELD_AS_OIDS and array_of(element_of(oid)) == oid
             )
-            shown.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
+            form = "::oid" if oid in HELD_AS_OIDS else "" if plain else "::text"
+            shown.append(f"{quote_ident(column)}{form}")
             of, modifier = (oid, typmod) if plain else (oids.TEXT, -1)
             columns.append(ItemColumn(column, of, modifier, 0, place))
+        self.binder.casts.asked.add(RELATIONS)
+        if any(oid in HELD_AS_OIDS for _, oid, _ in listed):  # their names are shown
+            self.binder.casts.asked.add(CATALOG)
         text = f"SELECT {', '.join(shown)} FROM {schema}.{quote_ident(name)}"
         return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
 

@@ -23,7 +23,8 @@ from sqlproxy.front.bound.exprs import (
     WindowSpec,
     walk,
 )
-from sqlproxy.front.functions.regclass import or_null
+from sqlproxy.front.functions.f_catalog import ASKS, CATALOG
+from sqlproxy.front.functions.regclass import as_oid, or_null
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
 from sqlproxy.front.types.quoting import quote_ident, read_relation
@@ -144,6 +145,9 @@ class FunctionCalls:
         converted = self._converted(found, args, pos)
         if found.proc.source == "to_regclass":
             return or_null(converted[0], self.binder.names.relations())
+        if (asks := ASKS.get(found.proc.source)) is not None:
+            self.binder.casts.asked |= {CATALOG, asks}
+            converted = self._by_oid(converted)
         if found.proc.kind not in ("a", "w"):
             return self._plain(found, converted, variadic, body)
         condition = self._filter(found.proc, converted, ordered, body, scope)
@@ -298,6 +302,11 @@ class FunctionCalls:
             array = ArrayExpr(oid=array_of(element), args=rest, pos=rest[0].pos)
             converted = [*converted[:fixed], array]
         return tuple(converted)
+
+    def _by_oid(self, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """What functions of the system's relations take: a regclass is an OID to them."""
+        relations = self.binder.names.relations
+        return tuple(as_oid(arg, relations()) if arg.oid == oids.REGCLASS else arg for arg in args)
 
     def _plain(self, found: Resolved, args: tuple[Expr, ...], variadic: bool, body: Node) -> Expr:
         pos = at(body)

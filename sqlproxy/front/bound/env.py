@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from sqlproxy.front.bound.exprs import Once
@@ -31,6 +31,44 @@ def _no_chance() -> Any:
 
 def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool) -> bool:
     raise unsupported("an advisory lock here", hint="Take it by a SELECT without FROM.")
+
+
+class Catalog(Protocol):
+    """What functions ask of the system's relations, as of one moment
+    (sqlproxy.pgcatalog.snapshot)."""
+
+    def get(self, relation: str, column: str, **where: object) -> Any:
+        """Of the first row where these columns have these values; None: there is none."""
+        ...
+
+    def find(self, relation: str, column: str, **where: object) -> list[Any]:
+        """The same of all such rows."""
+        ...
+
+    def relation(self, name: str) -> int:
+        """The OID of what a text names. Raises SqlError (42P01, 3F000)."""
+        ...
+
+    def fact(self, name: str) -> Any:
+        """What is no row: `front.functions.f_catalog.ASKS`."""
+        ...
+
+
+class _NoCatalog:
+    """Of expressions that belong to no statement: defaults, checks."""
+
+    def get(self, relation: str, column: str, **where: object) -> Any:
+        raise unsupported("a function of the system's relations here")
+
+    find = get
+
+    def relation(self, name: str) -> int:
+        raise unsupported("a function of the system's relations here")
+
+    fact = relation
+
+
+NO_CATALOG: Final = _NoCatalog()
 
 
 class Wanting(SqlError):
@@ -81,6 +119,7 @@ class Env:
     setval: Callable[[str, int, bool], int] = _no_sequences
     once: Callable[[Once, Sequence[object]], object] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
+    catalog: Catalog = NO_CATALOG
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
     memo: dict[object, object] | None = (
         None  # what closures found once for all rows, each under its own key

@@ -13,10 +13,10 @@ import postgast
 from google.protobuf import json_format
 
 from sqlproxy.front.bound.exprs import Column
-from sqlproxy.front.bound.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem
+from sqlproxy.front.bound.statements import Select, SelectItem, SequenceItem, TableItem
 from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, find, strings, unwrap
 from sqlproxy.rows.schema import Table, View
-from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError, unsupported
+from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
 
 
 def text_of(node: Node) -> str:
@@ -149,8 +149,6 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
         if isinstance(value, TableItem):
             found.setdefault(int(value.table.id), set())
             return
-        if isinstance(value, SystemItem):
-            raise unsupported("a view that joins tables with the system's relations")
         if isinstance(value, SequenceItem):
             found.setdefault(int(value.sequence.id), set())
             return

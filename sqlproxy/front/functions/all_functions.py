@@ -9,6 +9,7 @@ from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.functions import (
     f_advisory,
     f_arrays,
+    f_catalog,
     f_enums,
     f_json,
     f_numbers,
@@ -71,6 +72,7 @@ def _setting(env: Env, name: str, missing: bool = False) -> str | None:
 FUNCTIONS: Final[dict[str, Function]] = {
     **f_advisory.FUNCTIONS,
     **f_arrays.FUNCTIONS,
+    **f_catalog.FUNCTIONS,
     **f_enums.FUNCTIONS,
     **f_json.FUNCTIONS,
     **f_numbers.FUNCTIONS,

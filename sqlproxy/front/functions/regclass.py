@@ -50,7 +50,7 @@ class Relations:
             return text
         if text.isascii() and text.isdigit():
             return self.at(int(text))
-        parts = _parts(text)
+        parts = name_parts(text)
         if len(parts) > 3:
             raise SqlError(
                 "42601", f"improper relation name (too many dotted names): {'.'.join(parts)}"
@@ -70,7 +70,7 @@ class Relations:
         """The same. Raises SqlError (42P01, 3F000): there is none."""
         found = self.find(text)
         if found is None:
-            parts = _parts(text)
+            parts = name_parts(text)
             if len(parts) > 1 and parts[-2] not in self._schemas:
                 raise SqlError("3F000", f'schema "{parts[-2]}" does not exist')
             raise SqlError(UNDEFINED_TABLE, f'relation "{".".join(parts)}" does not exist')
@@ -91,8 +91,8 @@ class Relations:
         return self._names.get(oid) or (str(oid) if oid else "-")
 
 
-def _parts(text: str) -> list[str]:
-    """Raises SqlError (42602)."""
+def name_parts(text: str) -> list[str]:
+    """Of a name as it is written. Raises SqlError (42602)."""
     found, at = [], 0
     while (part := _PART.match(text, at)) is not None:
         quoted, plain = part.groups()
@@ -125,6 +125,8 @@ def or_null(arg: Expr, relations: Relations) -> Expr:
 
 
 def as_oid(arg: Expr, relations: Relations) -> Expr:
+    if isinstance(arg, Call) and arg.proc.source == "regclass_at":
+        return arg.args[0]
     return _call("regclass_oid", oids.OID, arg, relations)
 
 

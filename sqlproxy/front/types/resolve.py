@@ -34,6 +34,7 @@ from sqlproxy.values.errors import (
     SqlError,
 )
 
+_VECTORS: Final = (oids.INT2VECTOR, oids.OIDVECTOR)
 IMPLICIT: Final = "i"
 ASSIGNMENT: Final = "a"
 EXPLICIT: Final = "e"
@@ -68,7 +69,7 @@ def pathway(source: int, target: int, context: str) -> CastRow | None:
     if row := CASTS.get((source, target)):
         return row if _RANK[context] >= _RANK[row.context] else None
     from_element, to_element = element_of(source), element_of(target)
-    if from_element and to_element:
+    if from_element and to_element and target not in _VECTORS:  # they would catch other arrays
         inner = pathway(from_element, to_element, context)
         if inner is not None:
             return CastRow(inner.context, "b" if inner.method == "b" else "a", "")

@@ -25,6 +25,7 @@ _BOOLS: Final = {
 } | {"on": True, "of": False, "off": False, "1": True, "0": False}
 
 
+VECTORS: Final = frozenset((oids.INT2VECTOR, oids.OIDVECTOR))
 _UUID_CHARS_MAX: Final = 64  # with all its hyphens and braces
 
 
@@ -60,6 +61,9 @@ def _same(text: str) -> str:
 @lru_cache(maxsize=512)
 def reader(oid: int, style: Style, typmod: int = -1) -> Reader:
     """What reads the text of a type. Raises 0A000: values of that type do not exist here."""
+    if oid in VECTORS:
+        read = reader(element_of(oid), style)
+        return lambda text: [read(part) for part in text.split()]
     if element := element_of(oid):
         return arrays.array_reader(reader(element, style, typmod))
     match oid:
@@ -85,6 +89,8 @@ def reader(oid: int, style: Style, typmod: int = -1) -> Reader:
 @lru_cache(maxsize=512)
 def writer(oid: int, style: Style) -> Writer:
     """What writes a value of a type as text, as a cast to text does (bool: `true`)."""
+    if oid in VECTORS:
+        return lambda value: " ".join(map(str, value))
     if element := element_of(oid):
         inner = (lambda v: "t" if v else "f") if element == oids.BOOL else writer(element, style)
         return arrays.array_writer(inner, element)
@@ -130,7 +136,10 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.OID: str,
     oids.TID: numbers.write_tid,
     oids.XID: str,
+    oids.XID8: str,
     oids.CID: str,
+    oids.PG_NODE_TREE: _same,
+    oids.ACLITEM: _same,
     oids.FLOAT4: numbers.write_float4,
     oids.FLOAT8: numbers.write_float8,
     oids.NUMERIC: numbers.write_numeric,

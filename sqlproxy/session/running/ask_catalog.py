@@ -3,17 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.functions.f_catalog import CATALOG, TRANSACTION
+from sqlproxy.front.functions.object_names import HELD_AS_OIDS, shower
 from sqlproxy.pg.answers import Row, Values
 from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as Asker
 from sqlproxy.pgcatalog.model import SIGNAL, Needs
 from sqlproxy.session.preparing import newer
+from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reports import sees
+from sqlproxy.session.shared.prepared import Prepared
+from sqlproxy.session.state.activity import moment
+from sqlproxy.session.state.portals import Batches, given_up
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SqlError
+
+Shower = Callable[[Env, Any], str]
+
+
+async def bring_catalog(session: State, asks: Collection[str]) -> None:
+    """What functions of a statement ask (`Env.catalog`). Raises SqlError."""
+    if CATALOG not in asks:
+        return
+    services = session.services
+    declared, cluster = await session.declared(), await services.cluster()
+    facts: dict[str, object] = {
+        "query": session.activity.query,
+        "started": moment(session.activity.began_us),
+        TRANSACTION: await _transaction(session, TRANSACTION in asks),
+    }
+    visible = sees(session.permits, declared)
+    session.catalog = await services.system.snapshot(
+        cluster, declared.contents, declared.relations(), asks, facts, visible
+    )
+
+
+async def _transaction(session: State, wanted: bool) -> int | None:
+    """The number of the transaction: one that is asked for it has one."""
+    block = session.block
+    if not wanted:
+        return None if block.transaction is None else block.transaction.start_ts
+    if block.explicit:
+        return (await session.work()).start_ts
+    return await session.services.client.now()
 
 
 async def ask_catalog(session: State, system: SystemQuery, values: Values) -> list[Row]:
@@ -51,15 +88,7 @@ async def ask_catalog(session: State, system: SystemQuery, values: Values) -> li
 
 async def _facts(session: State, needs: Needs, cluster: Cluster) -> dict[str, Any]:
     """What a query of the catalog asks of sessions and transactions: most ask nothing."""
-    found: dict[str, object] = {}
-    block = session.block
-    if "txid" in needs.facts:  # a transaction that is asked for its number has one
-        if block.explicit:
-            found["txid"] = (await session.work()).start_ts
-        else:
-            found["txid"] = await session.services.client.now()
-    elif block.transaction is not None:
-        found["txid"] = block.transaction.start_ts
+    found: dict[str, object] = {"txid": await _transaction(session, "txid" in needs.facts)}
     if "pids" in needs.facts or "pg_stat_activity" in " ".join(needs.feeds):
         found["activity"] = await session.services.roster.rows(session, cluster)
     found["own"] = {
@@ -71,3 +100,26 @@ async def _facts(session: State, needs: Needs, cluster: Cluster) -> dict[str, An
         if f"kv_{name}" in needs.feeds
     }
     return found
+
+
+def with_names(session: State, prepared: Prepared, rows: Batches) -> Batches:
+    """Rows as a client gets them: what is held as the OID of an object is its name."""
+    if not prepared.asks:
+        return rows
+    fields = enumerate(prepared.fields or ())
+    shown = [(at, shower(field.oid)) for at, field in fields if field.oid in HELD_AS_OIDS]
+    return _named(session, shown, rows) if shown else rows
+
+
+async def _named(session: State, shown: Sequence[tuple[int, Shower]], rows: Batches) -> Batches:
+    env, _ = environment(session, ())
+    try:
+        async for batch in rows:
+            made = [list(row) for row in batch]
+            for row in made:
+                for at, show in shown:
+                    if (value := row[at]) is not None:
+                        row[at] = show(env, value)
+            yield [tuple(row) for row in made]
+    finally:
+        await given_up(rows)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
 
 from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import (
@@ -23,14 +22,13 @@ from sqlproxy.front.bound.statements import (
     Target,
 )
 from sqlproxy.front.bound.trees import looked_into, parts, replaced
+from sqlproxy.front.functions.f_catalog import RELATIONS
 from sqlproxy.front.syntax import syntax
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.session.running.ask_catalog import ask_catalog
 from sqlproxy.session.shared.prepared import Prepared, plan_of
 from sqlproxy.session.state.state import State
-
-_SYSTEM: Final = ("pg_", "information_schema")  # in the text of what reads the system's relations
 
 
 async def with_stands(session: State, prepared: Prepared) -> Prepared:
@@ -56,8 +54,7 @@ def _may_read(prepared: Prepared) -> bool:
     """
     if not prepared.needs or prepared.declared is None:
         return True
-    text = prepared.text.lower()  # names may be written in any case
-    if any(word in text for word in _SYSTEM):
+    if RELATIONS in prepared.asks:
         return True
     there = prepared.declared.contents.relations
     return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)

@@ -44,10 +44,11 @@ class Prepared:
     wire: Any = None
     short: Short | bool | None = None  # True: it is to be looked at whether there is one
     needs: tuple[Need, ...] = ()
+    asks: frozenset[str] = frozenset()  # of the system's relations (front.front.BoundWith)
     permitted: dict[str, Roles] = field(default_factory=dict)  # user → roles that it was by
 
     def __post_init__(self) -> None:
-        self.short = self.plan is not None or None
+        self.short = (self.plan is not None and not self.asks) or None
 
     def part(
         self,
@@ -63,6 +64,7 @@ class Prepared:
             plan=plan,
             system=system,
             needs=needs,
+            asks=self.asks,
         )
 
 

@@ -14,6 +14,7 @@ from kv.base.rights import Identity
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.env import NO_CATALOG, Catalog
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
 from sqlproxy.session.shared.prepared import Prepared
@@ -108,6 +109,7 @@ class State:
             owner=lambda: self.owner,
             warn=lambda message: self.notice(message, "WARNING", "01000"),
         )
+        self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks
         self.currvals: Final[dict[str, int | str]] = {}
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
 

@@ -1,0 +1,413 @@
+"""Functions of the system's relations: names of OIDs, definitions, comments, sizes, privileges.
+
+They ask `Env.catalog`, which whoever runs a statement has brought before it runs, as `ASKS` says
+of each. A function is declared for all of PostgreSQL's rows of its name; where it depends on the
+types of its arguments, it is made of them (`_typed`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlproxy.catalog.privileges import LETTERS
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.functions import object_names
+from sqlproxy.front.functions.function import Function, nulls, with_env
+from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
+from sqlproxy.values.errors import INVALID_PARAMETER, UNDEFINED_OBJECT, SqlError
+from sqlproxy.values.words import words
+
+Call = Callable[..., Any]
+Make = Callable[[tuple[int, ...]], Call]
+
+CATALOG: Final = "catalog"
+"""Asked for: the rows of the system's tables, for functions."""
+RELATIONS: Final = "relations"
+"""Asked for: the rows of relations in FROM."""
+SIZES, SEQUENCES, TRANSACTION = "sizes", "sequences", "txid"
+_PG_CATALOG, _PUBLIC = "pg_catalog", "public"
+_PATH: Final = ("pg_catalog", "public")  # the schemas that are searched
+_USERS_FIRST: Final = 16_384  # of the OIDs of what users have declared
+_UTF8: Final = 6
+_WRAPPED: Final = re.compile(r"\(([^()]*)\)")
+
+_ALWAYS: Final = words(
+    """
+    pg_collation_is_visible pg_operator_is_visible pg_opclass_is_visible pg_opfamily_is_visible
+    pg_conversion_is_visible pg_ts_config_is_visible pg_ts_dict_is_visible pg_ts_parser_is_visible
+    pg_ts_template_is_visible pg_statistics_obj_is_visible has_foreign_data_wrapper_privilege
+    has_function_privilege has_language_privilege has_server_privilege has_tablespace_privilege
+    has_type_privilege has_parameter_privilege pg_relation_is_publishable
+    """
+)
+_NEVER: Final = words(
+    """
+    pg_is_in_recovery pg_is_wal_replay_paused pg_is_other_temp_schema pg_jit_available
+    row_security_active
+    """
+)
+_NOTHING: Final = words(
+    """
+    pg_get_triggerdef pg_get_ruledef pg_get_partkeydef pg_get_partition_constraintdef
+    pg_get_statisticsobjdef pg_get_statisticsobjdef_columns pg_get_functiondef
+    pg_get_statisticsobjdef_expressions pg_relation_filepath pg_relation_filenode
+    pg_get_function_sqlbody pg_get_function_arg_default inet_server_addr inet_client_addr
+    pg_get_replica_identity_index pg_partition_root pg_current_logfile
+    """
+)
+_ZERO: Final = words(
+    "pg_tablespace_size pg_trigger_depth inet_server_port inet_client_port pg_my_temp_schema"
+)
+_INDEX_IS: Final = words(
+    "orderable asc nulls_last returnable search_array search_nulls distance_orderable"
+)
+_INDEX_IS_NOT: Final = frozenset(("desc", "nulls_first"))
+_METHOD_CAN: Final = frozenset(("can_order", "can_unique", "can_multi_col", "can_include"))
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_OPTION: Final = " with grant option"
+
+
+# -- by OID
+
+
+def _value(relation: str, key: str, column: str) -> Call:
+    """The column of the row with this key."""
+    return lambda env, oid, *rest: env.catalog.get(relation, column, **{key: oid})
+
+
+def _visible(relation: str, column: str) -> Call:
+    def visible(env: Env, oid: int) -> bool | None:
+        schema = env.catalog.get(relation, column, oid=oid)
+        if schema is None:
+            return None
+        return env.catalog.get("pg_namespace", "nspname", oid=schema) in _PATH
+
+    return visible
+
+
+def _format_type(env: Env, oid: int | None, typmod: int | None) -> str | None:
+    if oid is None:
+        return None
+    if oids.by_oid(oid) is not None:
+        return oids.format_type(oid, typmod)
+    return env.catalog.get("pg_type", "_text", oid=oid) or ("???" if oid else "-")
+
+
+def _user(env: Env, oid: int) -> str:
+    found: str | None = env.catalog.get("pg_authid", "rolname", oid=oid)
+    return f"unknown (OID={oid})" if found is None else found
+
+
+def _constraint(env: Env, oid: int, pretty: bool = False) -> str | None:
+    found: str | None = env.catalog.get("pg_constraint", "_short" if pretty else "_def", oid=oid)
+    return found
+
+
+def _index(env: Env, oid: int, column: int = 0, pretty: bool = False) -> str | None:
+    wanted = "_short" if pretty else "_def"
+    if not column:
+        found: str | None = env.catalog.get("pg_index", wanted, indexrelid=oid)
+        return found
+    names: Sequence[str] | None = env.catalog.get("pg_index", "_columns", indexrelid=oid)
+    if names is None:
+        return None
+    return names[column - 1] if 0 < column <= len(names) else ""
+
+
+def _view(types: tuple[int, ...]) -> Call:
+    def view(env: Env, one: int | str, *pretty: object) -> str | None:
+        oid = one if isinstance(one, int) else env.catalog.relation(one)
+        found: str | None = env.catalog.get("pg_class", "_view", oid=oid)
+        return found
+
+    return view
+
+
+def _described(relation: str) -> Call:
+    def described(env: Env, oid: int, system: str | None = None) -> str | None:
+        where: dict[str, object] = {"objoid": oid}
+        if relation == "pg_description":
+            where["objsubid"] = 0
+        if system is not None:
+            where["classoid"] = env.catalog.get(
+                "pg_class", "oid", _path=f"{_PG_CATALOG}\x1f{system}"
+            )
+        found: str | None = env.catalog.get(relation, "description", **where)
+        return found
+
+    return described
+
+
+def _column_described(env: Env, oid: int, column: int) -> str | None:
+    if not column:
+        return None
+    of = env.catalog.get("pg_class", "oid", _path=f"{_PG_CATALOG}\x1fpg_class")
+    found: str | None = env.catalog.get(
+        "pg_description", "description", objoid=oid, objsubid=column, classoid=of
+    )
+    return found
+
+
+def _updatable(env: Env, oid: int) -> bool:
+    """Views are read only, whatever they are over."""
+    return oid >= _USERS_FIRST and env.catalog.get("pg_class", "relkind", oid=oid) == "r"
+
+
+def _index_column(oid: int, column: int, said: str) -> bool | None:
+    if said in _INDEX_IS_NOT:
+        return False
+    return True if said in _INDEX_IS else None
+
+
+def _bare(sql: str) -> str:
+    """Without parentheses around the whole."""
+    found = _WRAPPED.fullmatch(sql)
+    return found[1] if found else sql
+
+
+# -- sizes
+
+
+def _size(env: Env, oid: int, *fork: object) -> int:
+    return int(env.catalog.fact(SIZES).get(oid, 0))
+
+
+def _indexes_size(env: Env, oid: int) -> int:
+    indexes = env.catalog.find("pg_index", "indexrelid", indrelid=oid)
+    return sum(_size(env, index) for index in indexes)
+
+
+def _database_size(types: tuple[int, ...]) -> Call:
+    def size(env: Env, one: int | str) -> int:
+        name = one
+        if isinstance(one, int):
+            name = env.catalog.get("pg_database", "datname", oid=one)
+        elif env.catalog.get("pg_database", "oid", datname=one) is None:
+            raise SqlError("3D000", f'database "{one}" does not exist')
+        return int(env.catalog.fact("databases").get(name, 0))
+
+    return size
+
+
+def _pretty(size: Any) -> str:
+    """As PostgreSQL rounds it: to the next unit from 10 of them on, halves away from zero."""
+    if isinstance(size, Decimal) and not size.is_finite():
+        return f"{size} {_UNITS[-1]}"
+    if abs(size) < 10 * 1024:
+        return f"{size} bytes"
+    value, unit = int(size) >> 9 if size >= 0 else -(int(-size) >> 9), 1  # twice as many
+    while abs(value) >= 20 * 1024 - 1 and unit < len(_UNITS) - 1:
+        value = value >> 10 if value >= 0 else -(-value >> 10)
+        unit += 1
+    half = (abs(value) + 1) // 2
+    return f"{half if value >= 0 else -half} {_UNITS[unit]}"
+
+
+# -- privileges
+
+
+def letters_of(said: str) -> set[str]:
+    """`SELECT, INSERT WITH GRANT OPTION` → PostgreSQL's letters. Raises SqlError (22023)."""
+    found = set()
+    for part in said.split(","):
+        word = part.strip().lower().removesuffix(_OPTION).strip()
+        if word not in LETTERS:
+            raise SqlError(INVALID_PARAMETER, f'unrecognized privilege type: "{part.strip()}"')
+        found.add(LETTERS[word])
+    return found
+
+
+def _roles(env: Env, role: int | str | None) -> Sequence[int]:
+    """What a role is a member of, itself included, -1 for a superuser; None: who asks. A user who
+    is no role may do everything. Raises SqlError (42704).
+    """
+    if role is None:
+        found = env.catalog.get("pg_authid", "_roles", rolname=env.session.get("user", ""))
+        return (-1,) if found is None else list(found)
+    key = "oid" if isinstance(role, int) else "rolname"
+    found = env.catalog.get("pg_authid", "_roles", **{key: role})
+    if found is None:
+        if isinstance(role, int):
+            return ()
+        raise SqlError(UNDEFINED_OBJECT, f'role "{role}" does not exist')
+    return list(found)
+
+
+def _may(acl: Sequence[str] | None, roles: Sequence[int], letters: set[str]) -> bool:
+    """`acl`: OID=letters; None: of the system's own, which everybody reads."""
+    if acl is None or -1 in roles:
+        return True
+    for one in acl:
+        grantee, _, held = one.partition("=")
+        if (grantee == "0" or int(grantee) in roles) and letters & set(held):
+            return True
+    return False
+
+
+def _of_relation(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
+    """Whether it is there, and its list."""
+    oid = one if isinstance(one, int) else env.catalog.relation(one)
+    return (
+        env.catalog.get("pg_class", "oid", oid=oid) is not None,
+        env.catalog.get("pg_class", "_acl", oid=oid),
+    )
+
+
+def _of_database(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
+    key = "oid" if isinstance(one, int) else "datname"
+    there = env.catalog.get("pg_database", "oid", **{key: one}) is not None
+    if not there and isinstance(one, str):
+        raise SqlError("3D000", f'database "{one}" does not exist')
+    return there, env.catalog.get("pg_database", "_acl", **{key: one})
+
+
+def _of_schema(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
+    key = "oid" if isinstance(one, int) else "nspname"
+    name = env.catalog.get("pg_namespace", "nspname", **{key: one})
+    if name is None and isinstance(one, str):
+        raise SqlError("3F000", f'schema "{one}" does not exist')
+    acl = ["0=U"]
+    if name == _PUBLIC:
+        acl = env.catalog.get("pg_database", "_schema_acl", datname=env.session["database"])
+    return name is not None, acl
+
+
+Finds = Callable[[Env, Any], tuple[bool, Sequence[str] | None]]
+
+
+def _privilege(finds: Finds, count: int) -> Make:
+    """`count`: of arguments without the user."""
+
+    def make(types: tuple[int, ...]) -> Call:
+        first = len(types) - count
+
+        def privilege(env: Env, *given: Any) -> bool | None:
+            roles = _roles(env, given[0] if first else None)
+            letters = letters_of(given[-1])
+            there, acl = finds(env, given[first])
+            return _may(acl, roles, letters) if there else None
+
+        return privilege
+
+    return make
+
+
+def _has_role(types: tuple[int, ...]) -> Call:
+    first = len(types) - 2
+
+    def has(env: Env, *given: Any) -> bool | None:
+        roles = _roles(env, given[0] if first else None)
+        role = given[first]
+        if not isinstance(role, int):
+            name, role = role, env.catalog.get("pg_authid", "oid", rolname=role)
+            if role is None:
+                raise SqlError(UNDEFINED_OBJECT, f'role "{name}" does not exist')
+        return -1 in roles or role in roles
+
+    return has
+
+
+# -- all of them
+
+
+def _fact(name: str) -> Call:
+    return lambda env, *rest: env.catalog.fact(name)
+
+
+def _constant(value: object) -> Call:
+    return lambda *rest: value
+
+
+_PURE: Final[dict[str, Call]] = {
+    **dict.fromkeys(_ALWAYS, _constant(True)),
+    **dict.fromkeys(_NEVER, _constant(False)),
+    **dict.fromkeys(_NOTHING, _constant(None)),
+    **dict.fromkeys(_ZERO, _constant(0)),
+    "current_schemas": lambda implicit: list(_PATH) if implicit else [_PUBLIC],
+    "pg_client_encoding": _constant("UTF8"),
+    "getdatabaseencoding": _constant("UTF8"),
+    "pg_encoding_to_char": lambda number: {_UTF8: "UTF8", 0: "SQL_ASCII"}.get(number, ""),
+    "pg_char_to_encoding": lambda name: _UTF8 if name.upper() == "UTF8" else -1,
+    "pg_encoding_max_length": _constant(4),
+    "pg_tablespace_location": _constant(""),
+    "pg_describe_object": lambda of, oid, part: str(oid),
+    "pg_index_column_has_property": _index_column,
+    "pg_index_has_property": lambda oid, said: said == "index_scan",
+    "pg_indexam_has_property": lambda oid, said: said in _METHOD_CAN,
+    "pg_get_expr": lambda sql, oid, pretty=False: _bare(sql) if pretty else sql,
+    "pg_size_pretty": _pretty,
+    "nameconcatoid": lambda name, oid: f"{name}_{oid}",
+}
+"""What asks nobody."""
+_SIMPLE: Final[dict[str, Call]] = {
+    "version": _fact("version"),
+    "current_query": _fact("query"),
+    "pg_postmaster_start_time": _fact("started"),
+    "pg_conf_load_time": _fact("started"),
+    "txid_current": _fact(TRANSACTION),
+    "txid_current_if_assigned": _fact(TRANSACTION),
+    "pg_table_is_visible": _visible("pg_class", "relnamespace"),
+    "pg_type_is_visible": _visible("pg_type", "typnamespace"),
+    "pg_function_is_visible": _visible("pg_proc", "pronamespace"),
+    "pg_get_userbyid": _user,
+    "pg_get_constraintdef": _constraint,
+    "pg_get_indexdef": _index,
+    "pg_get_function_result": _value("pg_proc", "oid", "_result"),
+    "pg_get_function_arguments": _value("pg_proc", "oid", "_arguments"),
+    "pg_get_function_identity_arguments": _value("pg_proc", "oid", "_identity"),
+    "obj_description": _described("pg_description"),
+    "shobj_description": _described("pg_shdescription"),
+    "col_description": _column_described,
+    "pg_column_is_updatable": lambda env, oid, *rest: _updatable(env, oid),
+    "pg_relation_is_updatable": lambda env, oid, *rest: 28 if _updatable(env, oid) else 0,
+    "pg_sequence_last_value": lambda env, oid: env.catalog.fact(SEQUENCES).get(oid),
+    "pg_relation_size": _size,
+    "pg_table_size": _size,
+    "pg_indexes_size": _indexes_size,
+    "pg_total_relation_size": lambda env, oid: _size(env, oid) + _indexes_size(env, oid),
+}
+_TYPED: Final[dict[str, Make]] = {
+    "pg_get_viewdef": _view,
+    "pg_database_size": _database_size,
+    "has_table_privilege": _privilege(_of_relation, 2),
+    "has_sequence_privilege": _privilege(_of_relation, 2),
+    "has_any_column_privilege": _privilege(_of_relation, 2),
+    "has_column_privilege": _privilege(_of_relation, 3),
+    "has_database_privilege": _privilege(_of_database, 2),
+    "has_schema_privilege": _privilege(_of_schema, 2),
+    "pg_has_role": _has_role,
+}
+_MORE: Final = {
+    SIZES: words(
+        "pg_relation_size pg_table_size pg_indexes_size pg_total_relation_size pg_database_size"
+    ),
+    SEQUENCES: frozenset(("pg_sequence_last_value",)),
+    TRANSACTION: frozenset(("txid_current",)),
+}
+
+
+def _sources(names: Iterable[str]) -> Iterable[r.Proc]:
+    return (proc for name in names for proc in r.FUNCTIONS.get(name, ()))
+
+
+_ASKING: Final[dict[str, Function]] = {
+    **{proc.source: with_env(_SIMPLE[proc.name]) for proc in _sources(_SIMPLE)},
+    **{proc.source: with_env(_TYPED[proc.name](proc.args)) for proc in _sources(_TYPED)},
+    **object_names.FUNCTIONS,
+    "format_type": nulls(with_env(_format_type)),
+}
+FUNCTIONS: Final[dict[str, Function]] = {
+    **{proc.source: Function(_PURE[proc.name]) for proc in _sources(_PURE)},
+    **_ASKING,
+}
+ASKS: Final = {
+    **dict.fromkeys(_ASKING, CATALOG),
+    **{proc.source: what for what, names in _MORE.items() for proc in _sources(names)},
+}
+"""What each function asks for, by the name of its C function: all of them the rows, some one fact
+more: sizes, by OID, and `databases`, by name; sequences' last values, by OID; the transaction.
+"""

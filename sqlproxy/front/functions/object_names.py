@@ -1,0 +1,187 @@
+"""Names of objects and their OIDs: what the input and output functions of regnamespace, regrole,
+regproc, … do, and what becomes of a regtype that is no constant.
+
+A value of these types is the OID; whoever hands rows to a client, or makes it a text, shows its
+name. A regtype is held as the name (as a regclass is: `regclass`), so its OID is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Call, Expr
+from sqlproxy.front.functions.function import Function, with_env
+from sqlproxy.front.functions.regclass import name_parts
+from sqlproxy.front.types.quoting import quote_ident
+from sqlproxy.front.types.registry import Proc, format_type
+from sqlproxy.pg import oids
+from sqlproxy.values.errors import (
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    SqlError,
+)
+
+HELD_AS_NAMES: Final = frozenset((oids.REGCLASS, oids.REGTYPE))
+HELD_AS_OIDS: Final = oids.NAMES_OF_OBJECTS - HELD_AS_NAMES
+
+
+class _Kind(NamedTuple):
+    relation: str
+    column: str
+    word: str
+    state: str = UNDEFINED_OBJECT
+    signature: bool = False  # its arguments' types are part of the name
+
+
+_KINDS: Final = {
+    oids.REGNAMESPACE: _Kind("pg_namespace", "nspname", "schema", UNDEFINED_SCHEMA),
+    oids.REGROLE: _Kind("pg_authid", "rolname", "role"),
+    oids.REGPROC: _Kind("pg_proc", "proname", "function", UNDEFINED_FUNCTION),
+    oids.REGPROCEDURE: _Kind("pg_proc", "proname", "function", UNDEFINED_FUNCTION, signature=True),
+    oids.REGOPER: _Kind("pg_operator", "oprname", "operator", UNDEFINED_FUNCTION),
+    oids.REGOPERATOR: _Kind("pg_operator", "oprname", "operator", UNDEFINED_FUNCTION, True),
+    oids.REGCONFIG: _Kind("pg_ts_config", "cfgname", "text search configuration"),
+}
+
+
+def _number(text: str) -> int | None:
+    """What is no name."""
+    if text == "-":
+        return 0
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _signature(env: Env, kind: _Kind, oid: int) -> str:
+    if kind.relation == "pg_proc":
+        return str(env.catalog.get("pg_proc", "_identity", oid=oid))
+    sides = (env.catalog.get("pg_operator", side, oid=oid) for side in ("oprleft", "oprright"))
+    return ",".join(
+        str(env.catalog.get("pg_type", "_text", oid=side)) if side else "NONE" for side in sides
+    )
+
+
+def _found(env: Env, kind: _Kind, text: str) -> list[int]:
+    bare, arguments = text.strip(), ""
+    if kind.signature:
+        bare, _, arguments = bare.partition("(")
+    name = bare.strip().removeprefix("pg_catalog.")
+    if kind.relation != "pg_operator":
+        name = name_parts(bare)[-1]
+    every = env.catalog.find(kind.relation, "oid", **{kind.column: name})
+    if not kind.signature:
+        return every
+    wanted = arguments.rstrip().removesuffix(")").replace(" ", "")
+    return [one for one in every if _signature(env, kind, one).replace(" ", "") == wanted]
+
+
+def _or_null(of: int) -> Callable[..., int | None]:
+    kind = _KINDS[of]
+
+    def find(env: Env, text: str) -> int | None:
+        found = _found(env, kind, text)
+        return found[0] if len(found) == 1 or (found and not kind.signature) else None
+
+    return find
+
+
+def _in(of: int) -> Callable[..., int]:
+    kind = _KINDS[of]
+
+    def read(env: Env, text: str) -> int:
+        if (number := _number(text)) is not None:
+            return number
+        found = _found(env, kind, text)
+        if not found:
+            raise SqlError(kind.state, f'{kind.word} "{text}" does not exist')
+        if len(found) > 1:
+            raise SqlError("42725", f'more than one {kind.word} named "{text}"')
+        return found[0]
+
+    return read
+
+
+def _out(of: int) -> Callable[..., str]:
+    kind = _KINDS[of]
+
+    def show(env: Env, oid: int) -> str:
+        if not oid:
+            return "-"
+        name = env.catalog.get(kind.relation, kind.column, oid=oid)
+        if name is None:
+            return str(oid)
+        shown = name if kind.relation == "pg_operator" else quote_ident(name)
+        if kind.signature:
+            return f"{shown}({_signature(env, kind, oid)})"
+        several = kind.state == UNDEFINED_FUNCTION and len(_found(env, kind, name)) > 1
+        return f"pg_catalog.{shown}" if several else shown
+
+    return show
+
+
+def _type(env: Env, text: str) -> int | None:
+    name = text.strip().removeprefix("pg_catalog.").removeprefix("public.")
+    for column in ("typname", "_text"):
+        if (found := env.catalog.get("pg_type", "oid", **{column: name})) is not None:
+            return int(found)
+    return None
+
+
+def _type_in(env: Env, text: str) -> int:
+    number = _number(text)
+    found = _type(env, text) if number is None else number
+    if found is None:
+        raise SqlError(UNDEFINED_OBJECT, f'type "{text}" does not exist')
+    return found
+
+
+def _type_out(env: Env, oid: int) -> str:
+    return env.catalog.get("pg_type", "_text", oid=oid) or (str(oid) if oid else "-")
+
+
+def _type_or_null(env: Env, text: str) -> str | None:
+    found = _type(env, text)
+    return None if found is None else _type_out(env, found)
+
+
+def shower(oid: int) -> Callable[[Env, Any], str]:
+    """What shows values of one of the types that are held as OIDs."""
+    return _out(oid)
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    **{f"{format_type(of)}in": with_env(_in(of)) for of in _KINDS},
+    **{f"{format_type(of)}out": with_env(_out(of)) for of in _KINDS},
+    **{f"to_{format_type(of)}": with_env(_or_null(of)) for of in _KINDS},
+    "regtypein": with_env(_type_in),
+    "regtypeout": with_env(_type_out),
+    "to_regtype": with_env(_type_or_null),
+}
+
+
+def _call(source: str, arg: Expr, result: int) -> Call:
+    proc = Proc(source, (arg.oid,), result, source, volatile="s")
+    return Call(oid=result, proc=proc, args=(arg,), pos=arg.pos)
+
+
+def of_text(arg: Expr, oid: int) -> Call:
+    """A text as a value of one of these types."""
+    if oid != oids.REGTYPE:
+        return _call(f"{format_type(oid)}in", arg, oid)
+    return as_type(_call("regtypein", arg, oids.OID))
+
+
+def as_text(arg: Expr) -> Call:
+    """What is held as an OID as it is shown."""
+    return _call(f"{format_type(arg.oid)}out", arg, oids.TEXT)
+
+
+def as_type(arg: Expr) -> Call:
+    """An OID as a regtype."""
+    return _call("regtypeout", arg, oids.REGTYPE)
+
+
+def oid_of_type(arg: Expr) -> Call:
+    return _call("regtypein", arg, oids.OID)

@@ -1,0 +1,131 @@
+"""The system tables of one database as of one moment, as functions ask them
+(`front.bound.env.Catalog`): rows by the values of columns. Nothing is made before it is asked for.
+
+A relation of a user's that did not change keeps the rows that were made of it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlproxy.front.functions.regclass import Relations
+from sqlproxy.pgcatalog import rows
+from sqlproxy.pgcatalog.contents import Cluster, Contents, Named
+from sqlproxy.pgcatalog.fixed_rows import Fixed, fixed
+from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA
+from sqlproxy.pgcatalog.row_bases import CHANGING, Facts, Row, Rows
+from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
+from sqlproxy.pgcatalog.static import load
+from sqlproxy.rows.schema import EnumType
+
+_Index = dict[object, list[int]]
+
+
+class Snapshot:
+    """`before`: an earlier one of the database. In a thread: there may be many relations."""
+
+    def __init__(
+        self, cluster: Cluster, contents: Contents, before: Snapshot | None = None
+    ) -> None:
+        self.cluster: Final = cluster
+        self.contents: Final = contents
+        self._fixed: Final[Fixed] = fixed()
+        self._made = _made(contents, before)
+        self._own: dict[str, list[Row]] = {
+            name: [row for of in self._made.values() for row in of[name]] for name in CHANGING
+        }
+        self._own["pg_description"] += of_schema(contents.schema_comment)
+        self._own |= of_cluster(cluster)
+        self._columns: dict[tuple[str, str], list[Any]] = {}
+        self._indexes: dict[tuple[str, str], _Index] = {}
+
+    def column(self, relation: str, name: str) -> list[Any]:
+        """All its values, those of rows that are the same everywhere first."""
+        found = self._columns.get((relation, name))
+        if found is None:
+            own = [row.get(name) for row in self._own.get(relation, ())]
+            found = self._columns[relation, name] = [*self._base(relation, name), *own]
+        return found
+
+    def _base(self, relation: str, name: str) -> Sequence[Any]:
+        if relation in SHARED and relation != "pg_authid":
+            return ()
+        columns = self._fixed.columns(relation)
+        found: Sequence[Any] = columns.get(name) or [None] * self._fixed.count(relation)
+        if relation == "pg_authid":  # the recorded server's own users are none of ours
+            kept = [one.startswith("pg_") for one in columns["rolname"]]
+        elif relation == "pg_description":
+            kept = [
+                (of, oid) != (PG_NAMESPACE, PUBLIC_SCHEMA)
+                for of, oid in zip(columns["classoid"], columns["objoid"], strict=True)
+            ]
+        else:
+            return found
+        return [value for value, keep in zip(found, kept, strict=True) if keep]
+
+    def _places(self, relation: str, name: str, value: object) -> Sequence[int]:
+        index = self._indexes.get((relation, name))
+        if index is None:
+            index = self._indexes[relation, name] = {}
+            for at, one in enumerate(self.column(relation, name)):
+                index.setdefault(one, []).append(at)
+        return index.get(value, ())
+
+    def find(self, relation: str, column: str, **where: object) -> list[Any]:
+        """See `front.bound.env.Catalog`."""
+        first, *others = where
+        values = self.column(relation, column)
+        rest = [(self.column(relation, name), where[name]) for name in others]
+        return [
+            values[at]
+            for at in self._places(relation, first, where[first])
+            if all(listed[at] == value for listed, value in rest)
+        ]
+
+
+def _made(contents: Contents, before: Snapshot | None) -> dict[int, Rows]:
+    """Of each relation and type of users', by its id."""
+    new = contents.everything
+    kept: dict[int, Rows] = {}
+    if before is not None:
+        old = before.contents.everything
+        changed: set[int] = {id for id, one in new.items() if old.get(id) is not one}
+        pairs = set(before.contents.comments.items()) ^ set(contents.comments.items())
+        changed |= {id for (id, _), _ in pairs}
+        touched = rows.dependents(contents, changed)
+        touched |= rows.dependents(before.contents, changed | (set(old) - set(new)))
+        kept = {id: made for id, made in before._made.items() if id not in touched}
+    facts = Facts(load())
+
+    def of(id: int, one: Named | EnumType) -> Rows:
+        found = kept.get(id)
+        return rows.of_relation(facts, contents, one) if found is None else found
+
+    return {id: of(id, one) for id, one in sorted(new.items())}
+
+
+class Asked:
+    """What one statement asks of a snapshot, with the facts that it wants."""
+
+    def __init__(
+        self, snapshot: Snapshot, relations: Relations, facts: Mapping[str, object]
+    ) -> None:
+        self._snapshot, self._relations, self._facts = snapshot, relations, facts
+
+    def find(self, relation: str, column: str, **where: object) -> list[Any]:
+        """See `front.bound.env.Catalog`."""
+        return self._snapshot.find(relation, column, **where)
+
+    def get(self, relation: str, column: str, **where: object) -> Any:
+        """See `front.bound.env.Catalog`."""
+        found = self._snapshot.find(relation, column, **where)
+        return found[0] if found else None
+
+    def relation(self, name: str) -> int:
+        """See `front.bound.env.Catalog`."""
+        return self._relations.oid(self._relations.must(name))
+
+    def fact(self, name: str) -> Any:
+        """See `front.bound.env.Catalog`."""
+        return self._facts[name]
