@@ -226,6 +226,8 @@ class Remote:
             self._fs, self._path = fs.FileSystem.from_uri(self._uri)
         except (arrow.ArrowException, OSError, ValueError, ImportError) as error:
             raise InvalidArgument(f"{uri}: pyarrow cannot open it ({error})") from error
+        # Listings of some stores have milliseconds, what they say of one object never has.
+        self._step_ns = 1_000_000_000 if self._fs.type_name == "s3" else 1
         self._selector: Any = fs.FileSelector
         self._types: Any = fs.FileType
 
@@ -235,6 +237,10 @@ class Remote:
 
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}" if name else self._path
+
+    def _told(self, name: str, info: Any) -> Found:
+        changed_ns = info.mtime_ns or 0
+        return Found(name, info.size or 0, changed_ns - changed_ns % self._step_ns)
 
     def read(self, name: str) -> bytes:
         def read() -> bytes:
@@ -259,11 +265,11 @@ class Remote:
         def look() -> list[Found]:
             (here,) = self._fs.get_file_info([self._path])
             if here.type == self._types.File:
-                return [Found("", here.size or 0, here.mtime_ns or 0)]
+                return [self._told("", here)]
             chosen = self._selector(self._path, allow_not_found=True, recursive=True)
             base = self._path.rstrip("/") + "/"
             found = [
-                Found(info.path.removeprefix(base), info.size or 0, info.mtime_ns or 0)
+                self._told(info.path.removeprefix(base), info)
                 for info in self._fs.get_file_info(chosen)
                 if info.type == self._types.File
             ]
@@ -276,7 +282,7 @@ class Remote:
             (here,) = self._fs.get_file_info([self._at(name)])
             if here.type != self._types.File:
                 raise FileNotFoundError(self._at(name))
-            return Found(name, here.size or 0, here.mtime_ns or 0)
+            return self._told(name, here)
 
         return guarded(look, self._at(name))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import kvorum
 from kvorum.transfer.backup import all_tables, lock_names
+from kvorum.transfer.targets import uri_of
 
 
 @kvorum.procedure("backup.pipeline", locks=lambda args: [kvorum.exclusive(args["resource"])])
@@ -33,17 +34,17 @@ async def _count(ctx: Any, name: str) -> None:
     await counts.put(key, str(int(found.value) + 1 if found else 1))
 
 
-async def backup(db: Any, directory: Path, **more: Any) -> dict[str, Any]:
-    """By the node, into a directory."""
+async def backup(db: Any, target: Path | str, **more: Any) -> dict[str, Any]:
+    """By the node, into a directory or at a URI."""
     locks = lock_names(await all_tables(db._backend.txn))
-    args = {"target": directory.as_uri(), "locks": locks, **more}
+    args = {"target": uri_of(str(target)), "locks": locks, **more}
     return dict(await db.wait(await db.submit("kvorum.backup", args), timeout_ms=60_000))
 
 
-async def restore(db: Any, directory: Path, **more: Any) -> dict[str, Any]:
+async def restore(db: Any, source: Path | str, **more: Any) -> dict[str, Any]:
     """As `kvorum restore` does: once more if it is told to."""
     while True:
-        id = await db.submit("kvorum.restore", {"source": directory.as_uri(), **more})
+        id = await db.submit("kvorum.restore", {"source": uri_of(str(source)), **more})
         try:
             return dict(await db.wait(id, timeout_ms=60_000))
         except kvorum.KvorumError as error:

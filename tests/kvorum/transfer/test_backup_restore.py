@@ -31,6 +31,7 @@ from sqlproxy.catalog import catalog, relations, roles, sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from tests.harness.sql_scenarios import PEOPLE
+from tests.kit.object_store import ObjectStore
 from tests.kvorum.cluster.three import client, trio
 from tests.kvorum.transfer.backups import backup, restore
 from tests.procedures.sink.world import Client, Task
@@ -95,8 +96,12 @@ async def stored(db: Any, *ids: int) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.slow
-async def test_u3_a_restored_cluster_has_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["directory", "objects"])
+async def test_u3_a_restored_cluster_has_everything(
+    tmp_path: Path, objects: ObjectStore, where: str
+) -> None:
     """A row, an index, a sequence, a role, a sink's marker, a TTL or a split was lost."""
+    target = str(tmp_path / "backup") if where == "directory" else objects.uri("my/backup")
     async with node(tmp_path / "a") as db:
         await fill(db)
         txn = db._backend.txn
@@ -105,11 +110,11 @@ async def test_u3_a_restored_cluster_has_everything(tmp_path: Path) -> None:
         ]
         ids = (plain.id, *people.storage_ids)
         before = await stored(db, *ids)
-        told = await backup(db, tmp_path / "backup")
+        told = await backup(db, target)
         await db.table("default", "t").put("later", "not in it")
-    assert verify(place_of(str(tmp_path / "backup"))).rows == told["rows"]
+    assert verify(place_of(target)).rows == told["rows"]
     async with node(tmp_path / "b") as db:
-        found = await restore(db, tmp_path / "backup")
+        found = await restore(db, target)
         assert (found["rows"], found["at"], found["tables"]) == (told["rows"], told["at"], 2)
         txn = db._backend.txn
         assert await catalog.lookup(txn, "shop", "people") == people

@@ -20,12 +20,16 @@ from kvorum.transfer import claims, create_table, formats, places, postgresql
 from kvorum.transfer.allowed_places import check_database, opened
 from kvorum.transfer.places import Directory, FsspecPlace, Place, Remote, place_of
 from kvorum.transfer.targets import check_no_keys, is_local, local_path, uri_of
+from tests.kit.object_store import ObjectStore
 
 
-@pytest.fixture(params=["directory", "pyarrow", "fsspec", "memory"])
+@pytest.fixture(params=["directory", "pyarrow", "objects", "fsspec", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     where = tmp_path / "a b"
     match request.param:
+        case "objects":
+            store: ObjectStore = request.getfixturevalue("objects")
+            return Remote(store.uri("a b"))
         case "directory":
             return Directory(where)
         case "pyarrow":
