@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo manifests deb image test test-all run-fast run-all lint types imports format sync bench sim verify harness attack attack-sql admin clients dist lock setup clean distclean
+.PHONY: help demo manifests deb image test test-all run-fast run-all lint types imports format sync bench sim verify drills harness attack attack-sql admin clients dist lock setup clean distclean
 
 # Types and contracts of imports are checked beside the tests, once style is right: mypy from nothing
 # keeps one core busy for a minute, and none of them would use the other. It gives way to them: they
@@ -80,6 +80,9 @@ verify: setup ## ten minutes of every workload on three nodes that are killed, p
 	@$(PY) -m kvorum verify --workload all --clients 3 --seconds $(VERIFY_S) --nemesis kill,pause,cut,restart
 	@$(PY) -m kvorum verify --workload skew,list-append,bank,register --isolation serializable --clients 3 \
 	  --seconds $$(( $(VERIFY_S) / 5 + 1 )) --nemesis kill,pause,cut,restart
+
+drills: setup ## clusters of real processes whose nodes are killed, cut off, filled up, replaced, … (DRILLS="suspend restore")
+	@$(PY) -m tests.drills $(DRILLS)
 
 sim-txn: setup ## thousands of whole clusters with transactions, then builds broken on purpose (SEEDS=1..5000)
 	@$(PY) -m tests.sim.cluster --seeds $(SEEDS) --jobs $$(nproc)
