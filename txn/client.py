@@ -334,9 +334,10 @@ class TxnClient:
         isolation: str = "snapshot",
         terms: Terms = USUAL,
         recorded: bool = False,
+        renews: bool = False,
         budget_ms: int = 0,
     ) -> Transaction:
-        """A transaction on a fresh snapshot.
+        """A transaction on a fresh snapshot; `renews`: that may go on to newer ones.
 
         `isolation`: "snapshot", or "serializable": what it read, ranges included, still holds when
         it commits; one that writes nothing never waits or fails for it. `ttl_ms`: how long its
@@ -360,6 +361,7 @@ class TxnClient:
             recorded=recorded,
             budget_ms=budget_ms,
             serializable=isolation == "serializable",
+            renews=renews,
         )
 
     async def run(

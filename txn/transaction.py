@@ -5,12 +5,17 @@ checked by the participants). Under snapshot isolation two that read what the ot
 write skew is allowed, and a row whose reading must hold is protected by `check(key, version)`. A
 serializable one remembers what it read, ranges included, and its commit checks all of it
 (kv.mvcc.validate says why that is enough); one that wrote nothing needs no check.
+
+`lock` keeps others from writing keys from now on (txn.row_locks). One that *renews* reads as of
+`read_ts`, which `renew` brings to the present (READ COMMITTED); it may lock and write what is newer
+than its beginning. What it writes to keys that it has not locked is then checked for nothing but
+its conditions: whoever computes from what he read gives its version as one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from operator import attrgetter
@@ -27,9 +32,10 @@ from kv.base.errors import (
 from kv.base.ids import TxnId
 from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
-from kv.base.methods import OP_CHECK
+from kv.base.methods import BLIND, OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
+from kv.mvcc.refusals import write_conflict
 from txn.buffered.read_set import Held, ReadSet
 from txn.buffered.spill_file import OpenFile
 from txn.buffered.write_buffer import WriteBuffer, merged
@@ -39,6 +45,7 @@ from txn.commit.sending import Request
 from txn.commit.trace import CommitTrace
 from txn.reading.reader import Reader
 from txn.results import ScanPage, Tally
+from txn.row_locks import RowLocks
 from txn.shared.message_sizes import FEW_OPS
 from txn.shared.refusals import BY_OWNER, is_committed, is_over, renumber, too_old
 from txn.shared.wait_terms import Terms
@@ -52,10 +59,11 @@ _key_of: Final = attrgetter("key")
 
 
 class Mark(NamedTuple):
-    """A savepoint: of the writes, and of what was asked to hold (None: nothing was)."""
+    """A savepoint: of the writes, of what was asked to hold (None: nothing was), and of locks."""
 
     writes: int
     holds: Held | None
+    locks: int
 
 
 class TxnState(Enum):
@@ -87,6 +95,9 @@ class TxnReads:
     __slots__ = ()
 
     start_ts: int
+    read_ts: int
+    renews: bool
+    lock_wait_ms: int | None
     _client: Client
     _buffer: WriteBuffer
     _reads: ReadSet | None
@@ -95,6 +106,22 @@ class TxnReads:
     def hold_key(self, key: bytes) -> None:
         """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
         raise NotImplementedError
+
+    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
+        """Keep others from writing these keys until the end, and their newest versions; 0: there is
+        none. `wait_ms`: how long it waits for others, 0 = not at all; None: as its terms say.
+
+        Raises KeyLocked: it would have to wait longer; TxnAborted: a deadlock; WriteConflict: a key
+        is newer than the snapshot of a transaction that does not renew it; TooLarge. Then some of
+        them may be locked.
+        """
+        raise NotImplementedError
+
+    async def newest(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """What is committed by now of keys that are locked: value and version of each."""
+        return await self._client.reader.multi_get(
+            keys, await self._client.reader.now(), self._budget_ms
+        )
 
     def _check_open(self) -> None:
         raise NotImplementedError
@@ -108,7 +135,7 @@ class TxnReads:
         if self._reads is not None:
             self._reads.add_key(key)
         with self._snapshot():
-            return await self._client.reader.get(key, self.start_ts, self._budget_ms)
+            return await self._client.reader.get(key, self.read_ts, self._budget_ms)
 
     async def multi_get(
         self, keys: Sequence[bytes], *, tally: Tally | None = None
@@ -118,7 +145,7 @@ class TxnReads:
         if not self._buffer and self._reads is None:
             try:
                 return await self._client.reader.multi_get(
-                    keys, self.start_ts, self._budget_ms, tally
+                    keys, self.read_ts, self._budget_ms, tally
                 )
             except SnapshotTooOld as gone:
                 raise self._outlived(gone) from gone
@@ -129,7 +156,7 @@ class TxnReads:
                 self._reads.add_key(key)
         with self._snapshot():
             stored = iter(
-                await self._client.reader.multi_get(others, self.start_ts, self._budget_ms, tally)
+                await self._client.reader.multi_get(others, self.read_ts, self._budget_ms, tally)
                 if others
                 else ()
             )
@@ -157,7 +184,7 @@ class TxnReads:
                 return await self._client.reader.scan(
                     low,
                     high,
-                    self.start_ts,
+                    self.read_ts,
                     limit=wanted,
                     reverse=reverse,
                     budget_ms=self._budget_ms,
@@ -183,7 +210,7 @@ class TxnReads:
             return None
         with self._snapshot():
             values, resume = await self._client.reader.scan_values(
-                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms, tally=tally
+                start, end, self.read_ts, limit=limit, budget_ms=self._budget_ms, tally=tally
             )
         if self._reads is not None:
             self._reads.add_range(start, end if resume is None else resume)
@@ -202,7 +229,7 @@ class TxnReads:
             return None
         with self._snapshot():
             found = await self._client.reader.scan_sealed(
-                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms
+                start, end, self.read_ts, limit=limit, budget_ms=self._budget_ms
             )
         if found is not None and self._reads is not None:
             self._reads.add_range(start, end if found[2] is None else found[2])
@@ -241,9 +268,13 @@ class Transaction(TxnReads):
         recorded: bool,
         budget_ms: int,
         serializable: bool = False,
+        renews: bool = False,
     ) -> None:
+        assert not (serializable and renews)
         self.id = TxnId(start_ts)
-        self.start_ts = start_ts
+        self.start_ts = self.read_ts = start_ts
+        self.renews, self.lock_wait_ms = renews, terms.lock_wait_ms
+        self._locks: RowLocks | None = None
         self.ttl_ms = ttl_ms
         self.terms = terms
         self.state = TxnState.OPEN
@@ -307,6 +338,31 @@ class Transaction(TxnReads):
         """What it sees, until the view parts from it. To be ended."""
         return View(self)
 
+    # -- locks
+
+    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
+        self._check_open()
+        if not keys:
+            return []
+        if self._locks is None:
+            self._buffer.keep_in_memory()  # the locks are ended with the writes
+            self._locks = RowLocks(
+                self._client.coordinator.shared,
+                self.start_ts,
+                ttl_ms=self.ttl_ms,
+                terms=self.terms,
+                blind=self.renews,
+            )
+        if wait_ms is None:
+            wait_ms = self.lock_wait_ms
+        return await self._locks.lay(keys, self._budget_ms if wait_ms is None else wait_ms)
+
+    async def renew(self) -> None:
+        """What is read from now on is as of now."""
+        self._check_open()
+        assert self.renews
+        self.read_ts = await self._client.reader.now()
+
     def creates(self, key: bytes) -> bool:
         """Whether it writes this key on condition that it is absent; also when it is over."""
         if self._buffer.spilled:
@@ -342,6 +398,8 @@ class Transaction(TxnReads):
             return True
         if self._recorded or self._reads is not None or self._holds is not None:
             return False
+        if self._locks is not None:
+            return False
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
     @property
@@ -363,7 +421,11 @@ class Transaction(TxnReads):
     def mark(self) -> Mark:
         """A savepoint: `undo_to` comes back here. While there is one, writes stay in memory."""
         self._check_open()
-        return Mark(self._buffer.mark(), None if self._holds is None else self._holds.mark())
+        return Mark(
+            self._buffer.mark(),
+            None if self._holds is None else self._holds.mark(),
+            0 if self._locks is None else self._locks.count,
+        )
 
     def undo_to(self, mark: Mark) -> None:
         """Take back all writes and holds since `mark`; it stays valid, later ones do not."""
@@ -373,6 +435,13 @@ class Transaction(TxnReads):
             self._holds = None
         elif self._holds is not None:
             self._holds.undo_to(mark.holds)
+
+    async def unlock_to(self, mark: Mark) -> None:
+        """End the locks since `mark`, after `undo_to` has taken back what was written under them:
+        others may have those rows.
+        """
+        if self._locks is not None:
+            await self._locks.undo_to(mark.locks, budget_ms=self._budget_ms)
 
     def forget_marks(self) -> None:
         self._check_open()
@@ -396,6 +465,7 @@ class Transaction(TxnReads):
             return await answered
         self._check_open()
         if not self._buffer and not self._recorded:
+            self._let_go()
             self.state, self._version = TxnState.COMMITTED, self.start_ts
             return self._version
         age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
@@ -415,6 +485,7 @@ class Transaction(TxnReads):
             raise
         except KvorumError as refused:
             error = refused
+            self._let_go()
             self._why, outcome = f"its commit failed: {refused}", TxnState.ABORTED
             if self._recorded:  # a refused entry leaves no record by itself
                 with suppress(KvorumError):
@@ -431,8 +502,12 @@ class Transaction(TxnReads):
         if self.spilled:
             return await client.commit_large(self.start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
-        given = ops
-        if len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
+        given, locks = ops, self._locks
+        if locks is not None:
+            locks.stop()
+            locks.check()
+            ops = locks.conditions(ops)
+        elif len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
             # rows, perhaps; a recorded one's anchor is known to others
             ops = sorted(ops, key=_key_of)
         also: frozenset[bytes] = frozenset()
@@ -444,14 +519,24 @@ class Transaction(TxnReads):
             self.start_ts,
             ops or [check(STATUS_ONLY_KEY, 0)],
             self.ttl_ms,
+            flags=BLIND if self.renews else 0,
             terms=self.terms,
             serializable=held is not None,
             also_read=also,
+            locked=locks is not None,
+            beaten=locks is not None and locks.beaten,
         )
         self._trace = CommitTrace(client.timers.monotonic)
         try:
-            return await client.coordinator.commit(request, self._budget_ms, self._trace)
+            version = await client.coordinator.commit(request, self._budget_ms, self._trace)
+            if locks is not None and locks.unsure:
+                self._in_background(locks.remove(version, budget_ms=self._budget_ms))
+            return version
         except ConditionFailed as error:
+            if locks is not None and locks.implied(error, given):
+                raise write_conflict(
+                    error.details["key"], int(error.details["version"] or 0), self.start_ts
+                ) from error
             if ops is not given:  # it is reported by its place as it was given
                 key = error.details.get("key")
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
@@ -483,11 +568,24 @@ class Transaction(TxnReads):
         self.state, self._why = TxnState.ABORTED, why
         anchor = self._anchor()
         self._buffer.close()
-        if self._recorded:
+        if self._locks is not None:
+            await self._locks.release(budget_ms=self._budget_ms)
+        elif self._recorded:
             await self._record_abort(anchor)
+
+    def _let_go(self) -> None:
+        """It is over, and wrote nothing: its locks go."""
+        if self._locks is not None:
+            self._locks.stop()
+            self._in_background(self._locks.release(budget_ms=self._budget_ms))
+
+    def _in_background(self, work: Coroutine[object, None, None]) -> None:
+        self._client.coordinator.shared.background.spawn(work, f"locks-{self.start_ts}")
 
     def _anchor(self) -> bytes:
         """Where its record lies."""
+        if self._locks is not None and self._locks.anchor:
+            return self._locks.anchor
         if self._buffer.spilled:
             return anchor_of(self._buffer).key
         ops = self._buffer.ops()
@@ -511,7 +609,8 @@ class Transaction(TxnReads):
     def _check_open(self) -> None:
         match self.state:
             case TxnState.OPEN:
-                return
+                if self._locks is not None:
+                    self._locks.check()
             case TxnState.COMMITTED:
                 raise is_committed(self.id, self._version)
             case TxnState.COMMITTING | TxnState.UNKNOWN:
@@ -548,16 +647,30 @@ class View(TxnReads):
     was written, may go on with the snapshot.
     """
 
-    __slots__ = ("_budget_ms", "_buffer", "_client", "_of", "_reads", "start_ts")
+    __slots__ = (
+        "_budget_ms",
+        "_buffer",
+        "_client",
+        "_of",
+        "_reads",
+        "lock_wait_ms",
+        "read_ts",
+        "renews",
+        "start_ts",
+    )
 
     def __init__(self, of: Transaction) -> None:
         self._of = of
-        self.start_ts = of.start_ts
+        self.start_ts, self.read_ts = of.start_ts, of.read_ts
+        self.renews, self.lock_wait_ms = of.renews, of.lock_wait_ms
         self._client, self._reads, self._budget_ms = of._client, of._reads, of._budget_ms
         self._buffer = of._buffer
 
     def hold_key(self, key: bytes) -> None:
         self._of.hold_key(key)
+
+    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
+        return await self._of.lock(keys, wait_ms=wait_ms)
 
     def _check_open(self) -> None:
         pass

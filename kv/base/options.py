@@ -130,6 +130,10 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     # of a parallel commit (kv.mvcc.recover):
     "stage": _stage,  # with the anchor: the keys of all intents, a list for each part
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced
+    # of PREWRITE, row locks (docs/decisions/1530):
+    "lock": _flag("lock"),  # lay them: the ops are checks without a condition
+    "unlock": _flag("unlock"),  # remove those of such ops
+    "locked": _flag("locked"),  # the commit, of a transaction that may have locked these keys
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
     "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there
     "beside": _beside,  # of a COMMIT: the transactions that are committed with it, all or none

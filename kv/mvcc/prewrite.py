@@ -9,6 +9,14 @@ transaction ended may leave an intent behind when the record lies elsewhere; who
 the record and resolves it (`resolve` never writes a version twice). Source: Percolator 2.2; TiDB's
 `min_commit_ts`.
 
+A row lock (docs/decisions/1530) is the intent of a check that is prewritten early, without a
+condition: others wait for it as for any intent, and readers pass. The prewrite that comes with the
+commit (`locked`) puts its own intents in the place of these. It does not trust them: the conditions
+of its ops name the versions that were answered with the locks, so a lock that was lost, or was laid
+by a message that came late, costs no update. Where the lock lies they count alone, because a locked
+row may be newer than the snapshot. `unlock` removes only what is no more than a lock; so that it
+may come late, the checks of a commit have a bound then, which readers never ask.
+
 A prewrite of a parallel commit (`fence`) keeps its timestamp in its intents as their bound, and is
 refused where a recovery was faster (kv.mvcc.recover). That bound is final when it is written, so
 the caller holds back reads above it while the intents are in flight (kv.partition.reads).
@@ -70,6 +78,7 @@ def prewrite(
     owner: str = "",
     fence: bool = False,
     stage: Parts = (),
+    locked: bool = False,
 ) -> Prewritten:
     """min_commit_ts: at least `fresh_ts` (above every read served so far) and every pushed bound;
     if it is exact, the highest bound of the intents as they are.
@@ -93,7 +102,7 @@ def prewrite(
     for i, (kind, key, value, cond, value_ttl_ms) in enumerate(ops):
         anchored = anchored or key == anchor
         lock = view.lock(key)
-        if lock is not None:
+        if lock is not None and not (locked and _is_row_lock(lock, start_ts, user)):
             if lock.start_ts != start_ts or lock.user != user:
                 raise in_the_way(key, lock, start_ts, now_ms)
             bound = max(bound, lock.min_commit_ts)
@@ -103,7 +112,8 @@ def prewrite(
         if guards is not None and kind != OP_CHECK:
             refuse_guarded(guards, key, start_ts, now_ms, user)
         old = view.cur(key)
-        if old is not None and old[:8] > newest_allowed and kind != OP_CHECK:
+        counts = cond is None or (kind != OP_CHECK and lock is None)
+        if old is not None and old[:8] > newest_allowed and counts:
             raise write_conflict(key, from_u64(old), start_ts)
         if cond is not None:
             _check(old, key, cond, i, start_ts, now_ms)
@@ -111,8 +121,9 @@ def prewrite(
             check_fence(view, key, start_ts)
             m.bound_ts = bound = fresh_ts
         payload = value if kind == OP_PUT else None
+        least = start_ts if locked and kind == OP_CHECK and not mine else mine
         m.set_lock(
-            key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), mine, user)
+            key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), least, user)
         )
         view.keep(key, old)
     if anchored:
@@ -123,6 +134,20 @@ def prewrite(
         exact = exact and record.status == STAGING
         fresh_ts = max(fresh_ts, record.min_commit_ts)
     return Prewritten(bound, exact=True) if exact else Prewritten(max(bound, fresh_ts))
+
+
+def unlock(view: View, ops: Sequence[Op], *, start_ts: int, m: Mutations) -> None:
+    """Remove the transaction's row locks on these keys; what else lies there stays."""
+    for _, key, *_ in ops:
+        lock = view.lock(key)
+        if lock is not None and _is_row_lock(lock, start_ts, m.user):
+            m.drop_lock(key)
+
+
+def _is_row_lock(lock: Lock, start_ts: int, user: str) -> bool:
+    """Whether an intent is no more than a row lock of this transaction."""
+    mine = lock.start_ts == start_ts and lock.user == user
+    return mine and lock.kind == OP_CHECK and not lock.min_commit_ts
 
 
 def _record(

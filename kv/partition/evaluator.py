@@ -40,6 +40,7 @@ from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import Connection
 from kv.partition.replies import Replies
 from kv.partition.scheduler import Scheduler
+from kv.partition.waiter import said
 from kv.partition.waits import Waiting
 from kv.partition.writes import HANDLERS
 
@@ -200,6 +201,8 @@ class Evaluator:
             self.waits.resolved(r[5], r[6], m, whose)
         elif r[1] == FINISH:
             self.waits.finished([row[0] for row in r[5]], m)
+        elif r[1] == PREWRITE and "unlock" in said(r):
+            self.waits.finished((r[5],), m)
         elif r[1] == ROLLBACK and result[0] == ABORTED:
             record = m.txns.get((r[5], r[6])) or self.view.txn(r[5], r[6])
             self.waits.end(r[6], None if record is None else record.user)

@@ -45,6 +45,8 @@ _COND: Final = integer(0, MAX)
 _TTL_MS: Final = integer(0, TTL_MS_MAX)
 _VALUES: Final = {bytes, type(None)}
 _WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
+_LOCKS: Final = frozenset({"lock", "unlock"})
+_NOT_OF_LOCKS: Final = frozenset({"reads", "ranges", "fence", "stage", "locked"})
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
@@ -61,10 +63,16 @@ def prewrite(r: list[Any]) -> Keys:
     options = r[10] if len(r) > 10 else None
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
-        if r[8] == []:
+        if r[8] == [] and _LOCKS.isdisjoint(options):
             return NO_KEYS  # a partition that was only read
+    said = _LOCKS.intersection(options or ())
+    if said and (others := _NOT_OF_LOCKS.intersection(options or ()) or said - {min(said)}):
+        raise InvalidArgument(f"a prewrite with option {min(said)} has no option {min(others)}")
     return check_ops(
-        r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
+        r[8],
+        ops_max=PREWRITE_KEYS_MAX,
+        bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX,
+        locks=bool(said),
     )
 
 
@@ -173,8 +181,8 @@ def _check_rows(
         raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
 
 
-def check_ops(ops: object, *, ops_max: int, bytes_max: int) -> list[bytes]:
-    """The keys of the ops."""
+def check_ops(ops: object, *, ops_max: int, bytes_max: int, locks: bool = False) -> list[bytes]:
+    """The keys of the ops. `locks`: all are checks without a condition, else none is."""
     if type(ops) is not list or not ops:
         raise InvalidArgument("ops must be a list with at least one operation")
     if len(ops) > ops_max:
@@ -193,10 +201,11 @@ def check_ops(ops: object, *, ops_max: int, bytes_max: int) -> list[bytes]:
             and type(value) is bytes
             and PREFIX_BYTES <= len(key) <= STORAGE_KEY_BYTES_MAX
             and len(value) <= VALUE_BYTES_MAX
+            and not locks
         ):  # nearly always: what `_check_op` would find, without the calls
             size += len(key) + len(value)
         else:
-            size += _check_op(i, op)
+            size += _check_op(i, op, locks)
         keys.append(key)
     if size > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, size)
@@ -213,8 +222,10 @@ def check_ops(ops: object, *, ops_max: int, bytes_max: int) -> list[bytes]:
     return keys
 
 
-def _check_op(i: int, op: Sequence[Any]) -> int:
+def _check_op(i: int, op: Sequence[Any], locks: bool) -> int:
     kind, key, value, cond, ttl_ms = op
+    if locks and (kind != OP_CHECK or cond is not None):
+        raise InvalidArgument(f"operation {i}: a lock is a check without a condition")
     check_key(f"operation {i}: key", key)
     size = len(key)
     if cond is not None:
@@ -223,7 +234,7 @@ def _check_op(i: int, op: Sequence[Any]) -> int:
         check_value(f"operation {i}: value", value)
         _TTL_MS(f"operation {i}: ttl_ms", ttl_ms)
         return size + len(value)
-    if kind == OP_CHECK and cond is None:
+    if kind == OP_CHECK and cond is None and not locks:
         raise InvalidArgument(f"operation {i}: a check needs a condition")
     if kind not in _WITHOUT_VALUE or value is not None or ttl_ms != 0:
         raise InvalidArgument(

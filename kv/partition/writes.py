@@ -11,15 +11,16 @@ from kv.base.limits import RESOLVE_BYTES
 from kv.base.methods import ABORTED, COMMITTED, OP_DELETE, OP_PUT, STAGING
 from kv.base.ops import Op
 from kv.base.options import NONE, Options
-from kv.base.timestamps import MAX
+from kv.base.timestamps import MAX, physical_ms
 from kv.base.verbs import Request
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.ingest import ingest
-from kv.mvcc.prewrite import Prewritten, prewrite
+from kv.mvcc.prewrite import Prewritten, prewrite, unlock
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.recover import recover, settle
+from kv.mvcc.refusals import newest_version
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
 from kv.mvcc.validate import Reads, guard, look, validate
@@ -88,12 +89,18 @@ def _reads(options: Options | None) -> Reads | None:
 
 def _prewrite(view: View, r: methods.Prewrite, ts: int, now_ms: int, m: Mutations) -> Result:
     options = r.options or NONE
+    if "unlock" in options:
+        unlock(view, r.ops, start_ts=r.start_ts, m=m)
+        return [0]
     reads = _reads(options)
     if reads is not None and not _ended(view, r):
         return _prewrite_guarded(view, r, options, reads, ts, now_ms, m)
     done = _intents(view, r, options, ts, now_ms, m, fence="fence" in options)
     if reads is not None:  # an echo: guards would be of nobody
         return [done.min_commit_ts, False, 0, 0]
+    if "lock" in options:
+        at_ms = max(now_ms, physical_ms(r.start_ts))
+        return [done.min_commit_ts, [newest_version(view.cur(op[1]), at_ms) for op in r.ops]]
     return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
 
 
@@ -120,6 +127,7 @@ def _intents(
         owner=options.get("owner", ""),
         fence=fence,
         stage=tuple(map(tuple, options["stage"])) if fence and "stage" in options else (),
+        locked="locked" in options,
     )
 
 

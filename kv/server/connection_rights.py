@@ -530,6 +530,8 @@ def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
             case methods.WRITE | methods.PREWRITE:
                 options = row[-1] if type(row[-1]) is dict else {}
                 found = _READ if "reads" in options or "ranges" in options else frozenset()
+                if "lock" in options:  # it holds up whoever writes
+                    found |= {Action.UPDATE}
                 for kind, _, _, cond, *_ in row[verb.at("ops")]:
                     if kind == methods.OP_PUT:
                         found |= _of_put(cond)

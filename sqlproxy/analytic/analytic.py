@@ -16,11 +16,13 @@ from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.pieces import weighed
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load_all, planned, table_of
+from sqlproxy.front.binding.query import leaves
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.tables.reading import Described, Reads, Touched
+from sqlproxy.tables.row_locking import Wait
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -59,7 +61,7 @@ class DuckAnalytic:
             try:
                 async for batch in self._batches(selects, query, reads, env, touched):
                     given = True
-                    yield _holding(reads, batch, query.held) if query.held else batch
+                    yield await _locked(reads, batch, select, query.held) if query.held else batch
                 return
             except SqlError as error:
                 # DuckDB computes many rows at a time, and queries for all rows: what fails may
@@ -138,15 +140,14 @@ class DuckAnalytic:
         return await changing.change(job, bound, run)
 
 
-def _holding(reads: Reads, batch: Sequence[Row], count: int) -> list[Row]:
+async def _locked(reads: Reads, batch: Sequence[Row], select: Select, count: int) -> list[Row]:
     """FOR UPDATE: the rows without their last `count` columns, which are storage keys: what is
-    stored there must be the same when the transaction commits.
+    stored there is locked now. Raises SqlError (55P03), KvorumError.
     """
     if isinstance(reads, TxnReads):
-        for row in batch:
-            for key in row[-count:]:
-                if isinstance(key, bytes):
-                    reads.hold_key(key)
+        keys = dict.fromkeys(key for row in batch for key in row[-count:] if isinstance(key, bytes))
+        named = [*select.locking[0].tables, *(one.alias for i in select.items for one in leaves(i))]
+        await Wait.of(select.locking, named[0]).lock(reads, list(keys))
     return [row[:-count] for row in batch]
 
 

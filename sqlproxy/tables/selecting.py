@@ -26,10 +26,11 @@ from sqlproxy.front.bound.statements import Select, TableItem, shown
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.tables.access import Access, Ordering, choose, fixed_columns
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
+from sqlproxy.tables.row_locking import Found, Wait, lock_rows
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.select_values import ListingPlan, bounds, listing_plan
 from sqlproxy.tables.sorting import sort_key, sortable
-from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import now, size_of_rows
 from txn.transaction import TxnReads
 
@@ -222,7 +223,7 @@ class SelectPlan:
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
         self._key = sort_key(select.order) if sort else None
-        self._holds = self._held(select)
+        self._wait = Wait.of(select.locking, item.table.name) if select.locking else None
 
     def _as_it_is(self, item: TableItem) -> tuple[int, ...] | None:
         """The places of the targets when each is a column as it is stored."""
@@ -234,21 +235,18 @@ class SelectPlan:
             found.append(expr.index)
         return tuple(found)
 
-    @staticmethod
-    def _held(select: Select) -> bool:
-        """FOR UPDATE and its like: what is read must hold until the commit."""
-        for lock in select.locking:
-            if lock.wait == "skip":
-                raise unsupported("SKIP LOCKED", hint="Rows are not locked while they are read.")
-        return bool(select.locking)
-
     @property
     def point(self) -> bool:
         """Whether it reads one row of the primary key at most."""
         return self.reader.access.one_row
 
-    async def batches(self, reads: Reads, env: Env, touched: Touched) -> Batches:
+    def batches(self, reads: Reads, env: Env, touched: Touched) -> Batches:
         """The rows, in batches that are not empty."""
+        if self._wait is not None and not self.point and isinstance(reads, TxnReads):
+            return self._locked(reads, env, touched, self._wait)
+        return self._read(reads, env, touched)
+
+    async def _read(self, reads: Reads, env: Env, touched: Touched) -> Batches:
         if self.point:
             if rows := await self.point_rows(reads, env, touched):
                 yield rows
@@ -286,9 +284,13 @@ class SelectPlan:
         if stored is None:
             return []
         found = self.rows_of(stored.values, env)
-        if found and self._holds:
-            self._hold(reads, [stored])
-        return found
+        if not found or self._wait is None or not isinstance(reads, TxnReads):
+            return found
+        pair = (stored, found)
+        rows = await lock_rows(
+            reads, self.table, [pair], lambda one: self.rows_of(one.values, env) or None, self._wait
+        )
+        return rows[0][1] if rows else []
 
     def rows_of(self, values: Row, env: Env) -> list[Row]:
         """What the statement says of the only row that it can mean."""
@@ -308,31 +310,78 @@ class SelectPlan:
         page = SQL_SCAN_ROWS
         if keep is not None and self._key is None:
             page = min(SQL_SCAN_ROWS, max(1, keep + skip))
-        if not self._holds:
-            before = 0
-            async for values in self.reader.values(reads, env, touched, page=page):
-                rows = values
-                if not self._dense:
-                    rows = [tuple([row[at] for at in self._places]) for row in values]
-                for kept in (rows,) if where is None else _passed(where, rows, env, before):
-                    if kept:
-                        yield kept
-                before += len(rows)
-            return
-        found = self.reader.batches(reads, env, touched, page=page)
-        async for batch in found:
-            held = [(stored, self._seen(stored.values)) for stored in batch]
-            if where is not None:
-                held = [one for one in held if where(one[1], env) is True]
-            if self._holds:
-                self._hold(reads, [stored for stored, _ in held])
-            if held:
-                yield [row for _, row in held]
+        before = 0
+        async for values in self.reader.values(reads, env, touched, page=page):
+            rows = values
+            if not self._dense:
+                rows = [tuple([row[at] for at in self._places]) for row in values]
+            for kept in (rows,) if where is None else _passed(where, rows, env, before):
+                if kept:
+                    yield kept
+            before += len(rows)
 
-    def _hold(self, reads: Reads, rows: Sequence[Stored]) -> None:
-        if isinstance(reads, TxnReads):
-            for stored in rows:
-                reads.hold_key(stored.key)
+    async def _locked(self, reads: TxnReads, env: Env, touched: Touched, wait: Wait) -> Batches:
+        """FOR UPDATE and its like: rows in their order, locked before they are counted, and no more
+        of them than that, as PostgreSQL's LockRows stands between Sort and Limit.
+        """
+        where = self._where
+        skip, keep = bounds(self._offset, self._limit, env)
+
+        def meant(stored: Stored) -> Row | None:
+            row = self._seen(stored.values)
+            return row if where is None or where(row, env) is True else None
+
+        wanted = None if keep is None else skip + keep
+        before = 0
+        async for batch in self._to_lock(reads, env, touched, wanted, meant):
+            at = 0
+            while at < len(batch) and wanted != 0:
+                some = batch[at:] if wanted is None else batch[at : at + wanted]
+                at += len(some)
+                rows = [row for _, row in await lock_rows(reads, self.table, some, meant, wait)]
+                if wanted is not None:
+                    wanted -= len(rows)
+                passed = min(skip, len(rows))
+                skip -= passed
+                rows = rows[passed:]
+                for made in (rows,) if self._whole else self._outs(rows, env, before):
+                    if made:
+                        yield made
+                before += len(rows)
+            if wanted == 0:
+                return
+
+    async def _to_lock(
+        self,
+        reads: TxnReads,
+        env: Env,
+        touched: Touched,
+        wanted: int | None,
+        meant: Callable[[Stored], Row | None],
+    ) -> AsyncIterator[list[Found[Row]]]:
+        """The rows that are meant, as they are found, or sorted all together. Raises
+        TooManyRows.
+        """
+        page = SQL_SCAN_ROWS
+        if wanted is not None and self._key is None:
+            page = min(SQL_SCAN_ROWS, max(1, wanted))
+        every: list[Found[Row]] = []
+        size = 0
+        async for batch in self.reader.batches(reads, env, touched, page=page):
+            now().fresh()
+            pairs = [(stored, meant(stored)) for stored in batch]
+            found = [(stored, row) for stored, row in pairs if row is not None]
+            if self._key is None:
+                yield found
+                continue
+            every += found
+            size += size_of_rows([row for _, row in found])
+            if len(every) > SQL_SORTED_ROWS_MAX or size > SQL_SORTED_BYTES_MAX:
+                raise TooManyRows
+        if self._key is not None:
+            key = self._key
+            every.sort(key=lambda one: key(one[1], env))
+            yield every
 
     def _seen(self, values: Row) -> Row:
         """Without what users do not see."""

@@ -143,7 +143,7 @@ class CommitCore:
     known.
 
     `parallel`: whether its intents alone may commit it. `streamed`: `ops` is the anchor's, and
-    stands for all.
+    stands for all. `locked`: it has a record and locks already, so one entry does not do.
     """
 
     state = State.GROUPING
@@ -162,7 +162,13 @@ class CommitCore:
     _cleaned = False
 
     def __init__(
-        self, start_ts: int, ops: Sequence[Op], *, parallel: bool = True, streamed: bool = False
+        self,
+        start_ts: int,
+        ops: Sequence[Op],
+        *,
+        parallel: bool = True,
+        streamed: bool = False,
+        locked: bool = False,
     ) -> None:
         if not ops:
             raise ValueError("nothing to commit")
@@ -170,6 +176,7 @@ class CommitCore:
         self.ops = list(ops)
         self.anchor = ops[0].key  # also what a one-entry commit is recorded under
         self.streamed = streamed
+        self._locked = locked
         self._parallel = parallel
         self._min_commit_ts = start_ts + 1
         self._waiting: deque[Indexes] = deque()  # parts not sent yet
@@ -260,7 +267,8 @@ class CommitCore:
         self._groupings -= 1
         if self.state not in (State.GROUPING, State.PREWRITING):
             return []
-        if self.state is State.GROUPING and len(event.groups) == 1 and fits_one_entry(self.ops):
+        alone = self.state is State.GROUPING and len(event.groups) == 1 and not self._locked
+        if alone and fits_one_entry(self.ops):
             return self.start_in_one(event.request.attempt)
         first = self.state is State.GROUPING
         self.state = State.PREWRITING

@@ -74,6 +74,10 @@ class Request(Struct, frozen=True):
     writes.
     """
     also_read: frozenset[bytes] = frozenset()
+    locked: bool = False
+    """Keys of it were locked before (txn.row_locks), so its record is there …"""
+    beaten: bool = False
+    """… and a heartbeat of that may still come, which would take STAGING back: it is flipped."""
 
 
 @dataclass(slots=True)
@@ -319,6 +323,8 @@ def part_args(request: Request, core: CommitCore, part: Indexes) -> tuple[Any, .
 def part_options(request: Request, core: CommitCore, part: Indexes) -> Mapping[str, Any]:
     """Its options: of a staged one that its intents leave bounds, and at the anchor all keys."""
     options = request.terms.options
+    if request.locked:
+        options = {**options, "locked": True}
     if not core.stage or not core.bounded:
         return options
     if 0 in part:

@@ -88,8 +88,13 @@ class Commit:
         self._shared, self._request, self._deadline = shared, request, deadline
         self._release, self._trace, self._sending = ended, trace, streaming
         if streaming is None:
-            self._core = CommitCore(request.start_ts, request.ops, parallel=shared.parallel)
-            self._quick = None if request.serializable else shared.quick
+            self._core = CommitCore(
+                request.start_ts,
+                request.ops,
+                parallel=shared.parallel and not request.beaten,
+                locked=request.locked,
+            )
+            self._quick = None if request.serializable or request.locked else shared.quick
         else:
             self._core, self._quick = streaming.core, None
         self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()

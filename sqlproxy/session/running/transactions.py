@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kv.base.errors import KvorumError, WriteConflict
+from kv.base.errors import KeyLocked, KvorumError, WriteConflict
 from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.state.block import Sole, is_conflict
 from sqlproxy.session.state.outcomes import refused, runs_again, violated
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.referring import check_deferred
+from sqlproxy.tables.row_locking import lock_timed_out
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import SqlError
 from txn.transaction import Transaction
@@ -55,6 +56,7 @@ async def check_constraints(session: State, *, every: bool) -> None:
 
 async def _commit(session: State, sole: Sole | None, outcomes: Sequence[Outcome]) -> None:
     block, runs = session.block, 1
+    began_s = asyncio.get_running_loop().time()
     while True:
         modes, t = block.modes, block.transaction
         try:
@@ -62,6 +64,12 @@ async def _commit(session: State, sole: Sole | None, outcomes: Sequence[Outcome]
             return
         except KvorumError as error:
             conflict = is_conflict(error) or runs_again(error, outcomes)
+            if isinstance(error, KeyLocked) and modes.terms.lock_wait_ms:
+                raise lock_timed_out(error) from error
+            if isinstance(error, KeyLocked) and sole is not None:
+                # A lock is held as long as its block is open.
+                session.interrupts.listen(asyncio.get_running_loop().time() - began_s)
+                conflict, runs = True, 0
             if sole is None or not conflict or runs >= SQL_RUNS_MAX:
                 assert t is not None
                 duplicate = await _duplicate(session, t, error, outcomes)

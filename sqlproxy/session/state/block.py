@@ -276,6 +276,7 @@ class Block:
                 await t.abort()
             else:
                 self._t.undo_to(mark)
+                await self._t.unlock_to(mark)
         self.status = "T"
         self._modes = self._savepoints[at].modes
         return self._savepoints[at].settings

@@ -35,7 +35,8 @@ class Interrupts:
         self._settings, self._cancel_after, self._refused = settings, cancel_after, refused
         self._running: asyncio.Task[object] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
-        self._deaf = False  # a commit is under way, which nothing cancels
+        self._deaf = False  # a commit is under way, which nothing cancels …
+        self._missed: SqlError | None = None  # … and this came meanwhile
         self.until_s = 0.0  # the loop's time when what was read of a statement is to end; 0: none
 
     @property
@@ -76,14 +77,26 @@ class Interrupts:
 
     async def undisturbed(self, commit: Awaitable[None]) -> None:
         """A commit, which nothing cancels."""
-        self._deaf = True
+        self._deaf, self._missed = True, None
         try:
             await commit
         finally:
             self._deaf = False
 
+    def listen(self, waited_s: float) -> None:
+        """What was to be committed so long is not, and would be tried again. Raises SqlError: that
+        is not wanted any more.
+        """
+        ms = self._settings.ms("statement_timeout")
+        if self._missed is None and ms and waited_s * 1000 >= ms:
+            self._missed = _timed_out()
+        if self._missed is not None:
+            raise self._missed
+
     def interrupt(self, why: SqlError) -> None:
         """What runs ends with this error; nothing else does."""
+        if self._deaf:
+            self._missed = self._missed or why
         if self._running is not None and not self._deaf and self._why is None:
             self._why = why
             self._running.cancel()
@@ -93,9 +106,13 @@ class Interrupts:
         self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
 
     def _timed_out(self) -> None:
-        self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
+        self.interrupt(_timed_out())
 
     def explain(self, detail: str) -> None:
         """What the error of the statement that is being cancelled says besides."""
         if self._why is not None:
             self._why.detail = detail
+
+
+def _timed_out() -> SqlError:
+    return SqlError(QUERY_CANCELED, "canceling statement due to statement timeout")

@@ -179,15 +179,88 @@ def test_p10_serializable_refuses_write_skew(sql: Sql, t: psycopg.Connection) ->
     assert skewed("SERIALIZABLE") == [True, False]
 
 
-def test_p10_for_update_keeps_what_was_read(sql: Sql, t: psycopg.Connection) -> None:
-    """FOR UPDATE: a row that was read and then changed by another makes the commit fail."""
-    with sql.connect() as one:
+LOCKING = (
+    "SELECT v FROM t WHERE id = 1 FOR UPDATE",
+    "SELECT v FROM t WHERE v = 10 FOR NO KEY UPDATE",
+    "SELECT v FROM t ORDER BY v LIMIT 1 FOR SHARE",
+    "SELECT a.v FROM t a JOIN t b ON a.id = b.id WHERE a.id = 1 FOR KEY SHARE OF a",
+)
+
+
+@pytest.mark.parametrize("query", LOCKING)
+def test_p10_for_update_keeps_others_out(sql: Sql, t: psycopg.Connection, query: str) -> None:
+    """Whoever locks a row learns only at COMMIT that another has changed it."""
+    with sql.connect() as one, sql.connect() as two, ThreadPoolExecutor(1) as pool:
+        assert one.execute(query).fetchall() == [(10,)]
+        changing = pool.submit(t.execute, "UPDATE t SET v = v + 1 WHERE id = 1")
+        t_sees = two.execute("SELECT v FROM t WHERE id = 1").fetchall()
+        assert t_sees == [(10,)], "readers pass"
+        for again in LOCKING:
+            with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
+                two.execute(again + " NOWAIT")
+            assert "could not obtain lock on row in relation" in str(caught.value)
+            two.rollback()
+        assert not changing.done()
+        one.execute("UPDATE t SET v = v * 2 WHERE id = 1")
+        one.commit()
+        changing.result()
+    assert values(t) == {1: 21, 2: 20}
+
+
+def test_p10_for_update_of_a_newer_row_is_a_conflict_at_once(
+    sql: Sql, t: psycopg.Connection
+) -> None:
+    """A block with one snapshot would compute from a row that is no more."""
+    for change in ("UPDATE t SET v = v + 1", "DELETE FROM t"):
+        for query in LOCKING[:2]:
+            with sql.connect() as one:
+                one.execute("SELECT 1 FROM t")
+                t.execute(change + " WHERE id = 1")
+                with pytest.raises(psycopg.errors.SerializationFailure):
+                    one.execute(query)
+                t.execute("INSERT INTO t VALUES (1, 10) ON CONFLICT (id) DO UPDATE SET v = 10")
+
+
+def test_p10_lock_timeout(sql: Sql, t: psycopg.Connection) -> None:
+    """A statement would wait for ever though its session says for how long."""
+    with sql.connect() as one, sql.connect() as two:
         one.execute("SELECT v FROM t WHERE id = 1 FOR UPDATE")
-        t.execute("UPDATE t SET v = 99 WHERE id = 1")
-        one.execute("UPDATE t SET v = 0 WHERE id = 2")
-        with pytest.raises(psycopg.errors.SerializationFailure):
-            one.commit()
-    assert values(t) == {1: 99, 2: 20}
+        two.execute("SET lock_timeout = '300ms'")
+        two.commit()
+        began = time.monotonic()
+        with pytest.raises(psycopg.errors.LockNotAvailable, match="due to lock timeout"):
+            two.execute("SELECT v FROM t FOR UPDATE")
+        assert 0.3 <= time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("order", ["", " ORDER BY v, id", " ORDER BY id DESC"])
+def test_p10_skip_locked_shares_a_queue(sql: Sql, t: psycopg.Connection, order: str) -> None:
+    """Two workers of a queue would get one job, or wait for each other."""
+    t.execute("INSERT INTO t SELECT g, g % 3 FROM generate_series(3, 12) g")
+    taken: list[int] = []
+
+    def worker() -> None:
+        with sql.connect() as conn:
+            while True:
+                query = f"SELECT id FROM t WHERE v >= 0{order} LIMIT 2 FOR UPDATE SKIP LOCKED"
+                try:
+                    jobs = [job for (job,) in conn.execute(query)]
+                    for job in jobs:
+                        conn.execute("UPDATE t SET v = -1 WHERE id = %s", (job,))
+                    conn.commit()
+                except psycopg.errors.SerializationFailure:
+                    conn.rollback()
+                    continue
+                taken.extend(jobs)
+                if not jobs:
+                    return
+
+    with sql.connect() as first:
+        locked = first.execute("SELECT id FROM t LIMIT 1 FOR UPDATE").fetchall()
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(worker) for _ in range(4)]:
+                done.result()
+    assert sorted([*taken, *(one for (one,) in locked)]) == list(range(1, 13))
 
 
 def test_p10_read_only_blocks_write_nothing(sql: Sql, t: psycopg.Connection) -> None:

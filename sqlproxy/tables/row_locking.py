@@ -1,0 +1,98 @@
+"""Rows that a statement locks: FOR UPDATE and its like (docs/decisions/1530).
+
+A row is found as the statement's snapshot has it, then locked. If it is newer by then, a
+transaction that keeps its snapshot has a conflict (40001), as in PostgreSQL. At READ COMMITTED the
+newest row takes its place, if the statement still means it (PostgreSQL's EvalPlanQual).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from kv.base.errors import KeyLocked
+from kv.base.limits import TXN_LIFETIME_MS_MAX
+from sqlproxy.front.bound.statements import Locking
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
+from sqlproxy.tables.reading import Stored
+from sqlproxy.values.errors import LOCK_NOT_AVAILABLE, SERIALIZATION_FAILURE, SqlError
+from txn.transaction import TxnReads
+
+T = TypeVar("T")
+Found: TypeAlias = tuple[Stored, T]
+"""A row, and what the statement makes of it."""
+_FOREVER_MS: Final = TXN_LIFETIME_MS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a statement does about a row that somebody else has locked."""
+
+    table: str
+    policy: str = "block"  # or "error", "skip"
+
+    @staticmethod
+    def of(locking: Sequence[Locking], table: str) -> Wait:
+        """Of several clauses NOWAIT counts before SKIP LOCKED, as in PostgreSQL."""
+        asked = {lock.wait for lock in locking}
+        policy = next((one for one in ("error", "skip") if one in asked), "block")
+        return Wait(table, policy)
+
+    async def lock(self, t: TxnReads, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The newest versions of those that are locked now; without those that are skipped. Raises
+        SqlError (55P03), KvorumError.
+        """
+        left = list(keys)
+        wait_ms = t.lock_wait_ms or _FOREVER_MS if self.policy == "block" else 0
+        while left:
+            try:
+                return dict(zip(left, await t.lock(left, wait_ms=wait_ms), strict=True))
+            except KeyLocked as met:
+                if self.policy != "skip":
+                    raise self._refused(met) from met
+                left.remove(met.details["key"])
+        return {}
+
+    def _refused(self, met: KeyLocked) -> SqlError:
+        if self.policy == "block":
+            return lock_timed_out(met)
+        words = f'could not obtain lock on row in relation "{self.table}"'
+        return SqlError(LOCK_NOT_AVAILABLE, words, detail=met.message)
+
+
+def lock_timed_out(met: KeyLocked) -> SqlError:
+    """It has waited as long as lock_timeout says."""
+    words = "canceling statement due to lock timeout"
+    return SqlError(LOCK_NOT_AVAILABLE, words, detail=met.message)
+
+
+async def lock_rows(
+    t: TxnReads,
+    table: Table,
+    rows: Sequence[Found[T]],
+    meant: Callable[[Stored], T | None],
+    wait: Wait,
+) -> list[Found[T]]:
+    """The rows that are locked now, as they are now, in their order. `meant`: what the statement
+    makes of a row; None: it does not mean it.
+    """
+    versions = await wait.lock(t, [stored.key for stored, _ in rows])
+    held = [one for one in rows if one[0].key in versions]
+    newer = [s.key for s, _ in held if s.version and versions[s.key] != s.version]
+    if not newer:
+        return held
+    if not t.renews:
+        raise SqlError(SERIALIZATION_FAILURE, "could not serialize access due to concurrent update")
+    now = dict(zip(newer, await t.newest(newer), strict=True))
+    decode = codec(table).decode_row
+    found: list[Found[T]] = []
+    for stored, made in held:
+        if stored.key not in now:
+            found.append((stored, made))
+        elif (there := now[stored.key]) is not None:
+            again = Stored(stored.key, decode(stored.key[4:], there[0]), there[1])
+            if (still := meant(again)) is not None:
+                found.append((again, still))
+    return found

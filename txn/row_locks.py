@@ -1,0 +1,260 @@
+"""The row locks of one transaction: intents of checks, laid before the commit
+(docs/decisions/1530).
+
+Whoever writes a locked key waits, in the queues in which writes wait for any intent, and a circle
+of waits is found as any other (txn/intents/deadlock.py). Readers pass. The locks are in the log, so
+they outlive leaders and moves of partitions; they end with the transaction's record, which a
+heartbeat keeps alive from the first lock until the commit begins (`stop`).
+
+Each lock is answered with the newest version of its key. The commit takes those as conditions, so
+it is right even if a lock was lost. The first key that is locked is the transaction's anchor.
+
+Deliberately missing: shared locks; those who would share wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+
+from kv.base.errors import (
+    ConditionFailed,
+    KeyLocked,
+    KvorumError,
+    Moved,
+    Reroute,
+    TooLarge,
+    TryLater,
+    TxnAborted,
+    UnknownOutcome,
+)
+from kv.base.limits import (
+    DEADLINE_MS_DEFAULT,
+    DEADLINE_MS_MAX,
+    LOCK_WAIT_MARGIN_MS,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    TXN_LIFETIME_MS_MAX,
+    TXN_LOCKS_MAX,
+)
+from kv.base.methods import ABORTED, BLIND, HEARTBEAT, OP_CHECK, PREWRITE, ROLLBACK
+from kv.base.ops import Op
+from kv.base.ports import Handle
+from kv.base.waits import WAITED
+from txn.commit.sending import Shared, prewrite_args
+from txn.intents.resolver import Outcome, resolve
+from txn.shared.deadlines import Deadline
+from txn.shared.grouping import by_partition
+from txn.shared.refusals import expired
+from txn.shared.together import together
+from txn.shared.wait_terms import Terms
+
+
+class RowLocks:
+    """See the module. `versions`: of the keys that are locked, the newest when they were."""
+
+    def __init__(
+        self, shared: Shared, start_ts: int, *, ttl_ms: int, terms: Terms, blind: bool
+    ) -> None:
+        """`blind`: keys may be newer than `start_ts`; otherwise that is a conflict."""
+        self._shared, self._start_ts = shared, start_ts
+        self._ttl_ms, self._terms, self._blind = ttl_ms, terms, blind
+        self.anchor = b""
+        self.versions: dict[bytes, int] = {}
+        self.beaten = False  # a heartbeat was sent: it may arrive late
+        self._asked: dict[bytes, None] = {}  # keys that may be locked
+        self._ends = Deadline(shared.timers, TXN_LIFETIME_MS_MAX)
+        self._beat: Handle | None = None
+        self._lost = False
+
+    async def lay(self, keys: Sequence[bytes], wait_ms: int) -> list[int]:
+        """Lock the keys, waiting so long for others (0: not at all), and their newest versions; 0:
+        it is absent. After an error some of them may be locked.
+
+        Raises KeyLocked: it would have to wait longer; WriteConflict: one is newer than the
+        snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
+        """
+        self.check()
+        todo = [key for key in dict.fromkeys(keys) if key not in self.versions]
+        if len(self._asked) + len(todo) > TXN_LOCKS_MAX:
+            raise TooLarge(
+                f"the transaction would lock {len(self._asked) + len(todo)} keys; the limit is "
+                f"{TXN_LOCKS_MAX}; lock and change them in several transactions",
+                details={"what": "row locks", "limit": TXN_LOCKS_MAX},
+            )
+        if todo and not self.anchor:
+            self.anchor = todo[0]
+            self._arm()
+        self._asked.update(dict.fromkeys(todo))
+        wait = Deadline(self._shared.timers, wait_ms)
+        while todo:
+            await self._each(todo, partial(self._lay, wait))
+            todo = [key for key in todo if key not in self.versions]
+        return [self.versions[key] for key in keys]
+
+    async def _lay(self, wait: Deadline, keys: list[bytes]) -> None:
+        """One message. If its partition was cut meanwhile, nothing is done."""
+        shared, attempt = self._shared, 0
+        ends = Deadline(shared.timers, wait.left_ms() + DEADLINE_MS_DEFAULT)
+        rows = ([Op(OP_CHECK, key) for key in keys], BLIND if self._blind else 0)
+        while True:
+            wait_ms = min(wait.left_ms(), DEADLINE_MS_MAX - LOCK_WAIT_MARGIN_MS)
+            options = {**self._terms.options, "lock": True, "wait_ms": wait_ms}
+            args = prewrite_args(self._start_ts, self.anchor, self._ttl_ms, rows, options)
+            budget_ms = wait_ms + min(ends.budget_ms(), LOCK_WAIT_MARGIN_MS)
+            try:
+                _, versions = await shared.kv.call(PREWRITE, keys[0], *args, budget_ms=budget_ms)
+            except KeyLocked as met:
+                met.details.pop(WAITED, None)
+                if not await shared.resolver.lives(met, ends):
+                    await shared.resolver.met_by_write(met, attempt, ends)
+                elif wait.passed:
+                    raise
+                else:
+                    await shared.backoff.wait(attempt, wait)
+            except Moved:
+                return
+            except (Reroute, TryLater, UnknownOutcome):
+                if ends.passed:
+                    raise
+                await shared.backoff.wait(attempt, ends)
+            else:
+                self.versions.update(zip(keys, versions, strict=True))
+                return
+            attempt += 1
+
+    def check(self) -> None:
+        """Raises TxnAborted if somebody else has ended the transaction."""
+        if self._lost:
+            raise expired(self._start_ts)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether more may be locked than is known."""
+        return len(self._asked) > len(self.versions)
+
+    def conditions(self, ops: Sequence[Op]) -> list[Op]:
+        """What to commit: the ops, each on a locked key with its version as the condition, if it
+        has no other, and checks of what is locked and not written; the anchor's first.
+        """
+        left = dict(self.versions)
+        made = []
+        for op in ops:
+            version = left.pop(op.key, None)
+            made.append(op if version is None or op.cond is not None else op._replace(cond=version))
+        made += [Op(OP_CHECK, key, None, version, 0) for key, version in left.items()]
+        made.sort(key=lambda op: op.key != self.anchor)  # stable
+        return made
+
+    def implied(self, error: ConditionFailed, given: Sequence[Op]) -> bool:
+        """Whether the condition that failed was that of a lock."""
+        key = error.details.get("key")
+        return key in self.versions and all(op.key != key or op.cond is None for op in given)
+
+    # -- its life
+
+    def _arm(self) -> None:
+        self._beat = self._shared.timers.call_later(self._ttl_ms / 3000, self._beats)
+
+    def _beats(self) -> None:
+        self._beat = None
+        if self._shared.background.closed or self._ends.passed or self._lost:
+            return
+        self.beaten = True
+        self._shared.background.spawn(self._say_alive(), f"locks-{self._start_ts}")
+        self._arm()
+
+    async def _say_alive(self) -> None:
+        said = {"ttl_ms": self._ttl_ms, "owner": self._terms.owner}
+        try:
+            (status,) = await self._shared.kv.call(
+                HEARTBEAT,
+                self.anchor,
+                self.anchor,
+                self._start_ts,
+                said,
+                budget_ms=max(1, self._ttl_ms // 3),
+            )
+        except TxnAborted:
+            status = ABORTED
+        except KvorumError:
+            return  # the next one says it
+        self._lost = self._lost or status == ABORTED
+
+    def stop(self) -> None:
+        """From here on somebody else says that the owner lives, or it is over."""
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    @property
+    def count(self) -> int:
+        """How many keys are locked: a mark for `undo_to`."""
+        return len(self.versions)
+
+    async def undo_to(self, mark: int, *, budget_ms: int) -> None:
+        """End the locks since, but that of the anchor, where the record lies. What fails here stays
+        locked until the end.
+        """
+        keys = [key for key in islice(self.versions, mark, None) if key != self.anchor]
+        for key in keys:
+            del self._asked[key], self.versions[key]
+
+        async def unlock(part: list[bytes]) -> None:
+            rows = ([Op(OP_CHECK, key) for key in part], 0)
+            said = {"unlock": True}
+            args = prewrite_args(self._start_ts, self.anchor, self._ttl_ms, rows, said)
+            await self._shared.kv.call(PREWRITE, part[0], *args, budget_ms=budget_ms)
+
+        with suppress(KvorumError):
+            await self._each(keys, unlock, [])
+
+    async def release(self, *, budget_ms: int) -> None:
+        """The transaction is over, and wrote nothing: its record says so, and the locks go. What
+        fails here is left to whoever meets them.
+        """
+        self.stop()
+        shared = self._shared
+        if not self.anchor:
+            return
+        try:
+            await shared.kv.call(
+                ROLLBACK, self.anchor, self.anchor, self._start_ts, budget_ms=budget_ms
+            )
+        except KvorumError:
+            return
+        shared.resolver.learn(self._start_ts, Outcome(ABORTED))
+        await self.remove(0, budget_ms=budget_ms)
+
+    async def remove(self, version: int, *, budget_ms: int) -> None:
+        """End what may be left of them when the transaction has ended (0: without a version)."""
+
+        async def end(part: list[bytes]) -> None:
+            kv = self._shared.kv
+            await resolve(kv, part, self._start_ts, version, budget_ms=budget_ms)
+
+        with suppress(KvorumError):
+            await self._each(list(self._asked), end, [])
+
+    async def _each(
+        self,
+        keys: list[bytes],
+        send: Callable[[list[bytes]], Coroutine[object, None, None]],
+        unknown: list[int] | None = None,
+    ) -> None:
+        """A message for each part of the keys that lies in one partition. `unknown`: as that of
+        `by_partition`.
+        """
+        groups = await by_partition(self._shared.kv, keys, range(len(keys)), unknown)
+        async with together() as tasks:
+            for group in groups:
+                for part in _messages([keys[i] for i in group]):
+                    tasks.create_task(send(part))
+
+
+def _messages(keys: list[bytes]) -> list[list[bytes]]:
+    """Keys of one partition as requests of a legal size."""
+    most = min(PREWRITE_KEYS_MAX, max(1, PREWRITE_BYTES_MAX // max(map(len, keys))))
+    return [keys[at : at + most] for at in range(0, len(keys), most)]
