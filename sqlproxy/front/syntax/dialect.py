@@ -4,6 +4,7 @@ sees it.
     CREATE TABLE t (id int AUTO_INCREMENT, at timestamp ON UPDATE CURRENT_TIMESTAMP,
                     KEY [name] (a, b), INDEX [name] (…), UNIQUE KEY [name] (…))
     SELECT … FROM t AS OF SYSTEM TIME '2026-01-31 12:00' | '-10s' | 1234567 | $1
+                    | follower_read_timestamp() | with_max_staleness('10s')
 
 Words are replaced by blanks of the same length, so positions in errors stay true. The words are
 looked for among the tokens of PostgreSQL's own scanner, never in literals or comments.
@@ -26,6 +27,13 @@ _SUSPECTED: Final = re.compile(
 )
 
 
+MOMENTS: Final = ("follower_read_timestamp", "with_max_staleness")
+"""Functions that AS OF SYSTEM TIME takes; what they mean says sqlproxy.session.running.as_of."""
+_MOMENT: Final = re.compile(
+    rf"'[^']*'|-?\d+(\.\d*)?|\$\d+|{MOMENTS[0]}\(\)|{MOMENTS[1]}\('[^']*'\)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """KEY or UNIQUE KEY inside CREATE TABLE; `columns`: name and whether descending."""
@@ -37,7 +45,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What was taken out. `as_of`: the token after AS OF SYSTEM TIME, as written."""
+    """What was taken out. `as_of`: what follows AS OF SYSTEM TIME, without blanks."""
 
     auto_increment: frozenset[str] = frozenset()
     on_update: dict[str, str] = field(default_factory=dict)  # column → expression
@@ -119,13 +127,15 @@ def _as_of(raw: bytearray, tokens: list[_Token]) -> Extras:
             if i + 4 >= len(tokens):
                 raise SqlError(SYNTAX_ERROR, "syntax error at end of input", position=len(raw) + 1)
             end = i + 5 if tokens[i + 4].text == "-" else i + 4
+            if tokens[i + 4].text in MOMENTS:
+                end = next((j for j in range(end, len(tokens)) if tokens[j].text == ")"), end)
             end = min(end, len(tokens) - 1)
-            word = raw[tokens[i + 4].start : tokens[end].end].decode()
-            if not re.fullmatch(r"'[^']*'|-?\d+(\.\d*)?|\$\d+", word):
+            word = "".join(t.text for t in tokens[i + 4 : end + 1])
+            if not _MOMENT.fullmatch(word):
                 raise SqlError(
                     SYNTAX_ERROR,
                     f'syntax error at or near "{word}"',
-                    hint="AS OF SYSTEM TIME takes a literal or a parameter.",
+                    hint=f"AS OF SYSTEM TIME takes a literal, a parameter, {' or '.join(MOMENTS)}.",
                     position=tokens[i + 4].start + 1,
                 )
             if found not in (None, word):

@@ -21,7 +21,7 @@ from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running import numbered_queries
-from sqlproxy.session.running.as_of import is_relative, timestamp_of
+from sqlproxy.session.running.as_of import at_replicas, bounded, is_relative, timestamp_of
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.known_rows import with_stands
@@ -260,10 +260,13 @@ async def moment_of(
         raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")
     if result.startswith("$"):
         result = str(values[int(result[1:]) - 1])
-    result = result.strip("'")
+    result, services = bounded(result.strip("'")), session.services
+    now_ms = services.clock.now_ms()
+    if (at := at_replicas(result, now_ms, services.client.replica_age_ms)) is not None:
+        return at
     if is_relative(result):
-        return timestamp_of(result, physical_ms(await session.services.client.now()))
-    return timestamp_of(result, session.services.clock.now_ms())
+        now_ms = physical_ms(await services.client.now())
+    return timestamp_of(result, now_ms)
 
 
 async def change(session: State, prepared: Prepared, values: Values, touched: Touched) -> Outcome:

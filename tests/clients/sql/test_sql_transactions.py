@@ -290,6 +290,10 @@ def test_p10_the_past_can_be_read(sql: Sql, t: psycopg.Connection) -> None:
     assert found == [(1, 10), (2, 20)]
     time.sleep(0.02)
     assert t.execute("SELECT v FROM t AS OF SYSTEM TIME '-1ms' WHERE id = 1").fetchall() == [(0,)]
+    bounded = "AS OF SYSTEM TIME with_max_staleness('1ms')"
+    assert t.execute(f"SELECT v FROM t {bounded} WHERE id = 1").fetchall() == [(0,)]
+    before = t.execute("SELECT v FROM t AS OF SYSTEM TIME follower_read_timestamp()").fetchall()
+    assert (0,) not in before, "three seconds ago"
     t.execute(f"SET kvorum.as_of = '{moment}'")
     assert values(t) == {1: 10, 2: 20}
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):

@@ -12,8 +12,10 @@ import pytest
 from kv.base.config import NodeConfig
 from kv.base.keys import successor
 from kv.base.methods import GET, MARK, MGET, SCAN
+from kv.base.timestamps import compose, physical_ms
 from kvorum.api.model import ScanSpec, TableKey, TableSpec
 from kvorum.node.node import Node
+from sqlproxy.session.running.as_of import at_replicas
 from sqlproxy.session.running.run_statements import ReadsAt
 from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
@@ -106,6 +108,19 @@ def test_b1_reads_of_the_past_stay_at_the_node_that_has_a_replica() -> None:
         lags = [v for k, v in reader.store.replica_figures().items() if "closed_lag" in k]
         assert 5_000 <= max(lags) < 60_000
         assert sum(map(bool, lags)) == 1
+
+    scene(main)
+
+
+def test_follower_read_timestamp_is_the_newest_that_replicas_answer() -> None:
+    """Who asks for it was sent to the leader, or read older rows than it need."""
+
+    async def main(cluster: Labelled) -> None:
+        txn = (await cluster.table()).store.txn
+        at = at_replicas("follower_read_timestamp()", txn.clock.now_ms(), txn.replica_age_ms)
+        assert at is not None
+        assert txn.reader_at(at) is not txn.reader
+        assert txn.reader_at(compose(physical_ms(at) + 1)) is txn.reader
 
     scene(main)
 

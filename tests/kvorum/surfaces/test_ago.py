@@ -10,7 +10,7 @@ from kv.base.timestamps import ago_ms, compose, physical_ms
 from kvorum import connect
 from kvorum.http.wire.fields import snapshot
 from kvorum.sdk.tables import snapshot_at
-from sqlproxy.session.running.as_of import timestamp_of
+from sqlproxy.session.running.as_of import at_replicas, bounded, timestamp_of
 
 AGO = {"-10s": 10_000, "- 1.5 s": 1_500, "-250ms": 250, "-2min": 120_000, "-1h": 3_600_000}
 NO_TEXT = (
@@ -36,6 +36,16 @@ def test_so_long_ago_is_the_same_everywhere(text: str) -> None:
     for read in (snapshot_at, lambda at: snapshot(at, "at")):
         before = SystemClock().now_ms()
         assert before - ms <= physical_ms(read(text)) <= SystemClock().now_ms() - ms
+
+
+def test_the_words_of_others_are_moments_too() -> None:
+    """A program that comes from CockroachDB read the present, or older rows than it allows."""
+    assert bounded("with_max_staleness('10s')") == "-10s"
+    assert bounded("-10s") == "-10s"
+    newest = "follower_read_timestamp()"
+    assert at_replicas(newest, 1_700_000_000_000, 5_000) == compose(1_699_999_995_000)
+    assert at_replicas(newest, 1_700_000_000_000, 0) == compose(1_699_999_997_000)
+    assert at_replicas("-10s", 1_700_000_000_000, 5_000) is None
 
 
 @pytest.mark.parametrize("text", NO_TEXT)

@@ -83,7 +83,12 @@ def test_c3_as_of_system_time() -> None:
     assert bind("select ' as of system time 1'").as_of is None
     asked = bind("select * from t as of system time $1")
     assert (asked.as_of, asked.parameters) == ("$1", (25,))
-    assert refused("select * from t as of system time now()").sqlstate == "42601"
+    newest = bind("select * from t as of system time follower_read_timestamp ( ) where a = 1")
+    assert newest.as_of == "follower_read_timestamp()"
+    bounded = bind("select * from t as of system time With_Max_Staleness('10s')")
+    assert bounded.as_of == "with_max_staleness('10s')"
+    for wrong in ("now()", "follower_read_timestamp", "with_max_staleness(10)"):
+        assert refused(f"select * from t as of system time {wrong}").sqlstate == "42601"
     assert refused("select * from t as of system time 1, u as of system time 2").sqlstate == "42601"
 
 
