@@ -7,9 +7,11 @@ the parts that need more than a row (columns, aggregates, windows, subqueries) a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Any, Final, Protocol
 
 from sqlproxy.analytic import forms
@@ -53,6 +55,7 @@ from sqlproxy.pg import oids
 from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.words import words
 
 INTS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
 _TEXTS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.NAME))
@@ -77,6 +80,17 @@ _INT_WORDS: Final = {"+": "+", "-": "-", "*": "*", "/": "//", "%": "%"}
 _LISTED_MAX: Final = 16  # values that are written into the text; DuckDB reads a table quicker
 _WRITTEN_CHARS_MAX: Final = 4_096  # of one value
 PARTS_MAX: Final = 4  # of a row in a set: each doubles the set
+_TRUNCATED: Final = words("second minute hour day week month quarter year")
+_EXTRACTED: Final = words("minute hour day dow isodow doy week month quarter year")
+_DAY: Final = r"YYYY|YY|IYYY|MM|MON|MONTH|DD|DDD|D|ID|DY|DAY|Q|IW|WW|FM|TH|[-/ .:,_]"
+_SHOWN: Final = (
+    ("day", re.compile(f"(?:{_DAY})+", re.IGNORECASE)),
+    ("hour", re.compile(f"(?:{_DAY}|HH24|HH12|HH)+", re.IGNORECASE)),
+    ("minute", re.compile(f"(?:{_DAY}|HH24|HH12|HH|MI)+", re.IGNORECASE)),
+)
+"""What patterns of to_char show at most."""
+_KNOWN_MAX: Final = 10_000  # texts of moments that are kept
+_UTC: Final = ("UTC", "Etc/UTC")
 _DIGITS: Final = {oids.INT2: 5, oids.INT4: 10, oids.INT8: 19}
 
 
@@ -599,7 +613,7 @@ class Expressions:
             return self._operator(expr, *args)
         if len(args) == 1:
             return self._conversion(expr, args[0])
-        return None
+        return self._of_time(expr, *args) if len(args) == 2 else None
 
     def _of_arrays(self, name: str, left: Expr, right: Expr) -> Sql | None:
         """ARRAY[a, b] <@ what a subquery makes, @> and &&: element by element, each looked for in
@@ -682,9 +696,61 @@ class Expressions:
             checked = d.case([(lost, _error("underflow"))], checked)
         return Sql(checked, oids.FLOAT8, "DOUBLE")
 
+    def _of_time(self, expr: Call, first: Expr, second: Expr) -> Sql | None:
+        """date_trunc, extract and to_char of a moment as it is held: without a zone, or in UTC."""
+        source = expr.proc.source.replace("timestamptz", "timestamp")
+        field, arg = (second, first) if source == "timestamp_to_char" else (first, second)
+        if not self._as_shown(arg) or not self.is_constant(field):
+            return None
+        word = self.constant(field)
+        if not isinstance(word, str):
+            return None
+        match source:
+            case "timestamp_trunc" if word.lower() in _TRUNCATED:
+                text = d.call("date_trunc", forms.quoted(word.lower()), self.text(arg))
+                return Sql(d.cast(text, "TIMESTAMP"), expr.oid, "TIMESTAMP")
+            case "extract_timestamp" if word.lower() in _EXTRACTED:
+                kind = forms.decimal(_DIGITS[oids.INT8], 0)
+                text = d.call("date_part", forms.quoted(word.lower()), self.text(arg))
+                return Sql(d.cast(text, kind), expr.oid, kind)
+            case "timestamp_to_char":
+                return self._formatted(expr, arg, word)
+            case _:
+                return None
+
+    def _formatted(self, expr: Call, arg: Expr, pattern: str) -> Sql | None:
+        """A moment that a pattern shows only the day, hour or minute of: the same for all in it."""
+        unit = next((name for name, shown in _SHOWN if shown.fullmatch(pattern)), None)
+        if unit is None:
+            return None
+        column = Column(oid=arg.oid, typmod=arg.typmod, index=0, name="moment")
+        fn = self.of_value(replace(expr, args=(column, expr.args[1])))
+        text = d.cast(d.call("date_trunc", forms.quoted(unit), self.text(arg)), "TIMESTAMP")
+        known: dict[object, object] = {}
+
+        def shown(value: object) -> object:
+            found = known.get(value)
+            if found is None:
+                if len(known) >= _KNOWN_MAX:
+                    known.clear()
+                found = known[value] = fn(value)
+            return found
+
+        moment = Sql(text, arg.oid, "TIMESTAMP")
+        return self.function(("to_char", pattern), shown, [moment], expr.oid, TEXT)
+
+    def _as_shown(self, moment: Expr) -> bool:
+        """Whether a moment is held as the session shows it."""
+        if moment.oid == oids.TIMESTAMPTZ:
+            zone = self.env.style.zone
+            return zone is UTC or getattr(zone, "key", "") in _UTC
+        return moment.oid == oids.TIMESTAMP
+
     def _conversion(self, expr: Call, arg: Expr) -> Sql | None:
         """Numbers that only become wider, and what else DuckDB does alike."""
         source, target = arg.oid, expr.oid
+        if expr.proc.source in ("timestamp_date", "timestamptz_date") and self._as_shown(arg):
+            return Sql(d.cast(self.text(arg), "DATE"), target, "DATE")
         if expr.cast and source in INTS:
             if target in INTS or target == oids.FLOAT8:
                 return self.as_held(self.sql(arg), held(target)).of(target)

@@ -30,6 +30,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.session.explain.plan_trees import as_json
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.first_values import first_queries, unknown
 from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
@@ -56,7 +57,15 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
         result = await with_stands(session, replace(prepared, bound=bound, plan=None))
         bound, plan = result.bound, result.plan
     env, _ = environment(session, values)
+    first = first_queries(bound)
+    if first:  # as it will be with their values
+        bound = unknown(bound)
+        plan = plan_of(bound)
     lines = _planned(session, bound, plan, env)
+    for one in first:
+        inner = _planned(session, one.select, plan_of(one.select), env)
+        lines = [line for line in lines if line.strip() != "Keys: 0"]
+        lines += _under("  InitPlan", [f"  {line}" for line in inner])
     analyzed: list[str] = []
     if analyze:
         touched = Counted(session.services.clock.monotonic)

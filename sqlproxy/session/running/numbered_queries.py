@@ -107,7 +107,7 @@ class Numbered:
             select = replace(select, ctes=(*ctes, *select.ctes))
 
         async def work(given: Sequence[object]) -> object:
-            return _only(await self.all(select))
+            return only(await self.all(select))
 
         self.lates += 1
         return Later(oid=query.oid, typmod=query.typmod, number=self.lates, once=Once(work))
@@ -120,7 +120,7 @@ class Numbered:
             if ctes:
                 select = replace(select, ctes=(*ctes, *select.ctes))
             rows = await self.all(select)
-            return bool(rows) if query.kind == "exists" else _only(rows)
+            return bool(rows) if query.kind == "exists" else only(rows)
 
         self.lates += 1
         return Later(
@@ -234,7 +234,7 @@ class Numbered:
             await given_up(rows)
 
 
-def _only(rows: Sequence[Row]) -> object:
+def only(rows: Sequence[Row]) -> object:
     """The value of a query of one row. Raises SqlError."""
     if len(rows) > 1:
         raise _several()

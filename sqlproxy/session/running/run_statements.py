@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS
@@ -24,10 +24,11 @@ from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import at_replicas, bounded, is_relative, timestamp_of
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
 from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.first_values import first_queries, with_values
 from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import each, reserve, supply
-from sqlproxy.session.shared.prepared import Prepared
+from sqlproxy.session.shared.prepared import Prepared, plan_of
 from sqlproxy.session.state.block import Sole
 from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, at_once, given_up
@@ -134,6 +135,7 @@ async def query(
         prepared = await carried_out(session, prepared, _part(session, values, touched))
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
+        prepared = await _with_values(session, prepared, values, touched, sight)
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
@@ -156,6 +158,29 @@ async def query(
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     reads = await reads_of(session, at, sight)
     return analytic.rows(select, reads, env, touched, prepared.text)
+
+
+async def _with_values(
+    session: State,
+    prepared: Prepared,
+    values: Values,
+    touched: Touched,
+    sight: Sight | None = None,
+) -> Prepared:
+    """The statement with the values of the queries that run first; itself, if there are none."""
+    if not first_queries(prepared.bound):
+        return prepared
+    await session.work()  # one snapshot for all of it
+
+    async def ask(select: s.Select) -> object:
+        part = prepared.part(select, select.fields)
+        found: list[Row] = []
+        async for batch in await query(session, part, values, touched, sight):
+            found += batch
+        return numbered_queries.only(found)
+
+    bound = await with_values(prepared.bound, ask)
+    return replace(prepared, bound=bound, plan=plan_of(bound))
 
 
 async def _of_one_table(
@@ -315,6 +340,7 @@ async def _changed(
     assert prepared.declared is not None
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
+        prepared = await _with_values(session, prepared, values, touched)
     assert prepared.declared is not None
     t = await session.work()
     plan = prepared.plan

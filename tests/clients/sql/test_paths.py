@@ -479,3 +479,75 @@ def test_the_way_of_each_join(sql: Any) -> None:
             joined = " / ".join(shown).replace(" / Keys: of ", ": ")
             found[statement] = joined.replace(" / Keys: 1", "")
         assert {k: v for k, v in found.items() if v != plans[k]} == {}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_moments_are_the_same_by_columns_as_by_rows(sql: Any, zone: str) -> None:
+    """A day of the week, a month or a text of a moment is another one where DuckDB computes it."""
+    fields = ["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
+    parts = [*fields[1:], "dow", "isodow", "doy"]
+    patterns = ["YYYY-MM", "Dy DD Mon YYYY", "FMDay, DDth Month", "IYYY-IW ID", "Q", "HH24:MI", "D"]
+    patterns += ["HH12 AM", "YYYY-MM-DD HH24", "SS", "DDD"]
+    with sql.connect(autocommit=True) as db:
+        db.execute(f"SET timezone = '{zone}'".encode())
+        db.execute("CREATE TABLE m (id int PRIMARY KEY, t timestamp, z timestamptz, f text)")
+        chance = random.Random(7)
+        moments = ["0001-01-01", "9999-12-31 23:59:59.999999", "1970-01-01", "2000-02-29 12:00"]
+        for _ in range(60):
+            moments.append(
+                f"{chance.randrange(1, 9999):04}-{chance.randrange(1, 13):02}-"
+                f"{chance.randrange(1, 29):02} {chance.randrange(24):02}:59:07.123456"
+            )
+        for number, moment in enumerate(moments):
+            near = moment if 0 < number != 1 else "2024-12-30 20:00"
+            row = f"({number}, '{moment}', '{near} UTC', '')"
+            db.execute(f"INSERT INTO m VALUES {row}".encode())
+        for column in ("t", "z"):
+            exprs = [(f"date_trunc('{one}', {column})", one, "date_trunc(f, {})") for one in fields]
+            exprs += [(f"extract({one} FROM {column})", one, "date_part(f, {})") for one in parts]
+            exprs += [(f"to_char({column}, '{one}')", one, "to_char({}, f)") for one in patterns]
+            for quick, field, slow in exprs:
+                db.execute("UPDATE m SET f = %s", (field,))
+                twin = slow.format(column)
+                text = (
+                    f"SELECT a.id, {quick}, {twin} FROM m a JOIN m b USING (id) "
+                    f"WHERE {quick} IS DISTINCT FROM {twin}"
+                )
+                text = text.replace("(f", "(a.f").replace(", f", ", a.f")
+                text = text.replace(f" {column})", f" a.{column})").replace(
+                    f"({column}", f"(a.{column}"
+                )
+                assert db.execute(text.encode()).fetchall() == []
+            text = (
+                f"SELECT {column}::date, count(*) FROM m GROUP BY 1 HAVING min(to_char({column}, "
+            )
+            text += f"'YYYY-MM-DD')) <> ({column}::date)::text"
+            assert db.execute(text.encode()).fetchall() == []
+
+
+def test_queries_of_one_value_run_first(sql: Any) -> None:
+    """A row that a query names by its key is looked for in the whole table; or two rows are one."""
+    with sql.connect(autocommit=True) as db:
+        for text in _DECLARED:
+            db.execute(text.encode())
+        db.execute(
+            "INSERT INTO p SELECT i % 3, i, 10 - i, 'x', NULL, i FROM generate_series(1, 9) i"
+        )
+        query = "SELECT g, id FROM p WHERE v = (SELECT max(v) FROM p WHERE v < 9)"
+        assert db.execute(query.encode()).fetchall() == [(2, 2)]
+        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {query}".encode()).fetchall()]
+        assert lines[0] == "Index Only Scan using p_v on p"
+        assert "InitPlan" in lines
+        assert not any("Seq Scan" in line for line in lines)
+        none = "SELECT id FROM p WHERE v = (SELECT id FROM p WHERE id = 77)"
+        assert db.execute(none.encode()).fetchall() == []
+        with pytest.raises(psycopg.errors.CardinalityViolation):
+            db.execute("SELECT id FROM p WHERE v = (SELECT id FROM p)")
+        changed = "UPDATE p SET s = 'y' WHERE v >= (SELECT max(v) FROM p) RETURNING id"
+        assert db.execute(changed.encode()).fetchall() == [(1,)]
+        assert db.execute("DELETE FROM p WHERE id < (SELECT min(id) + 2 FROM p)").rowcount == 2
+        joined = "SELECT a.id FROM p a JOIN p b ON b.v = a.v WHERE a.v = (SELECT min(v) FROM p)"
+        assert db.execute(joined.encode()).fetchall() == [(9,)]
+        with db.transaction():
+            db.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            assert db.execute(query.encode()).fetchall() == [(0, 3)]
