@@ -565,7 +565,7 @@ async def longest_pause(work: Awaitable[Any]) -> tuple[Any, float]:
         ticking.cancel()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["harmful.rule", "harmful.checked"])
 @pytest.mark.parametrize("how", BAD)
 def test_a_rule_of_users_cannot_stop_its_engine(

@@ -34,7 +34,7 @@ def filled(node: NodeProcess) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("first", range(0, len(RECORDED), STRIDE))
 def test_p1_statement_answers_as_postgresql(filled: psycopg.Connection, first: int) -> None:
     """Values, types, names of columns, tags, SQLSTATEs or words differ from PostgreSQL 15."""
