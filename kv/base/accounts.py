@@ -54,7 +54,8 @@ class Account:
         *("_at_ms", "_levels", "_limits", "_now_ms", "_seen"),
         *("bytes", "connections", "kind", "limited", "name", "refused"),
         *("requests", "rows", "shown", "sql_us", "under_way", "waited"),
-        *("began_us", "free_us", "looked_pass", "looked_s", "turned_us", "waiting", "worked_us"),
+        *("began_us", "free_us", "looked_pass", "looked_s", "sent", "turn_s"),
+        *("turned_us", "waiting", "worked_us"),
     )
 
     def __init__(self, kind: str, name: str, now_ms: Callable[[], int], *, shown: bool) -> None:
@@ -68,6 +69,8 @@ class Account:
         self.began_us = 0.0  # where it stands in the order of turns …
         self.turned_us = 0  # … which has counted so much of its work
         self.waiting: deque[Callable[[], bool]] = deque()
+        self.sent = 0  # native requests that are not answered
+        self.turn_s = 0.0  # when it had one
         self.limited = False  # whether it has to be asked
         self.requests = self.rows = self.bytes = self.sql_us = 0
         self.refused = 0

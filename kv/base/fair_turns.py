@@ -12,7 +12,9 @@ tenant may do at once what comes in at SHARE of the time, and LITTLE_US in one p
 Those that wait have turns in the order of what they have worked (start-time fair queueing, Goyal et
 al. 1996): a tenant that comes to the queue begins where the others are, so none saves up. Estimates
 are only that: when a pass takes more than PASS_S, what is done at once and in a turn shrinks. After
-a turn some passes have none: who asks little needs several for an answer, and meets one turn.
+a turn some passes have none: who asks little needs several for an answer, and meets one turn. A
+tenant of whom much is under way has them seldom: its writes would be one entry of the log, which is
+applied and answered in one pass.
 
 Longest wait: who does not wait meets one pass, which is one turn and a little of each tenant; who
 waits meets one turn of each other tenant before its own. docs/decisions/1376.
@@ -34,6 +36,8 @@ CONTEST_S: Final = 2.0
 PASS_S: Final = 0.001
 SLICE_S: Final = 0.004  # that SQL computes before it waits for a turn, if one tenant is there
 ROWS: Final = 100  # that reads look at in a pass, if several tenants are there
+SENT: Final = 64  # native requests of a tenant that are not answered, above which it has a turn …
+STANDS_S: Final = 0.005  # … only so often: they may wait for what it would send next
 REQUEST_US: Final = 50  # what a native request costs, about
 HTTP_US: Final = 300
 BYTES_PER_US: Final = 128
@@ -52,6 +56,10 @@ def _soon(call: Callable[[], None]) -> object:
     return asyncio.get_running_loop().call_soon(call)
 
 
+def _later(delay_s: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(delay_s, call)
+
+
 class FairTurns:
     """Of one process."""
 
@@ -59,10 +67,12 @@ class FairTurns:
         self,
         monotonic: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object] = _soon,
+        call_later: Callable[[float, Callable[[], None]], object] = _later,
     ) -> None:
         self.at_once = TURN_REQUESTS_MAX  # native requests that are taken without a look
         self.slice_s = SLICE_S  # that SQL computes until its next turn
-        self._monotonic, self._call_soon = monotonic, call_soon
+        self.stands = False  # nobody has a turn before something is answered
+        self._monotonic, self._call_soon, self._call_later = monotonic, call_soon, call_later
         self._last: Account | None = None  # who was looked at
         self._contested_s = -CONTEST_S  # when it was not the one before
         self._queued: dict[Account, None] = {}
@@ -115,6 +125,8 @@ class FairTurns:
             if not self._queued:
                 self._gave_s = 0.0
                 self._call_soon(self._give)
+            elif self.stands:
+                self.go_on()
             self._queued[account] = None
         account.waiting.append(go)
         account.waited += 1
@@ -169,6 +181,7 @@ class FairTurns:
 
     def _give(self) -> None:
         now = self._monotonic()
+        able = list(self._queued)
         if now - self._contested_s >= CONTEST_S:
             self._alone()
         elif self._rests:
@@ -177,9 +190,15 @@ class FairTurns:
             self._call_soon(self._give)
             return
         else:
+            able = [one for one in able if one.sent < SENT or now - one.turn_s >= STANDS_S]
+            if not able:
+                self.stands = True
+                self._call_later(STANDS_S, self.go_on)
+                return
             self._rests = _RESTS
         self._gave_s = now
-        account = min(self._queued, key=_began)
+        account = min(able, key=_began)
+        account.turn_s = now
         self._virtual_us = account.began_us
         before = account.worked_us
         try:
@@ -190,6 +209,12 @@ class FairTurns:
                 del self._queued[account]
             if self._queued:
                 self._call_soon(self._give)
+
+    def go_on(self) -> None:
+        """Something was answered, or has waited long enough."""
+        if self.stands:
+            self.stands = False
+            self._call_soon(self._give)
 
     def _fit(self, now: float) -> None:
         """Turns shrink, or grow again, by how long the pass took that had the last one."""

@@ -245,6 +245,7 @@ class ServerConnection(asyncio.Protocol):
         self._leave_express()
         self._transport = None
         self._open = False
+        self.account.sent -= self._in_flight + len(self._out)
         self._out = []
         self._rest = []
         self._hold(0)
@@ -253,6 +254,7 @@ class ServerConnection(asyncio.Protocol):
             self.metering.close()
         if self.account is not self._server.nobody:
             self.account.disconnect()
+            self.account = self._server.nobody
         if self._asking is not None:
             self._asking.cancel()
         self._server.closed(self)
@@ -316,6 +318,7 @@ class ServerConnection(asyncio.Protocol):
                 else:
                     self._rest = []
                 self._in_flight += count
+                self.account.sent += count
                 began = True
                 self.account.worked_us += count * REQUEST_US
                 if self.proved:
@@ -359,6 +362,7 @@ class ServerConnection(asyncio.Protocol):
         for row in rows:
             if row[1] not in server.orders:
                 self._in_flight += 1
+                self.account.sent += 1
                 server.refuse(self, row, error)
         self.flush()
         return [row for row in rows if row[1] in server.orders]
@@ -468,6 +472,7 @@ class ServerConnection(asyncio.Protocol):
                     self._leave_express()
                     break
                 self._in_flight += len(rows)
+                self.account.sent += len(rows)
                 self._server.submit(self, rows)
         except Exception as error:  # noqa: BLE001 - the boundary: the work that it was heard in goes on
             self._broke(error)
@@ -594,6 +599,8 @@ class ServerConnection(asyncio.Protocol):
             self.metering.ended(row)
         if self._open:
             self._out.append(row)
+        else:
+            self.account.sent -= 1
 
     def flush(self) -> None:
         out = self._out
@@ -602,6 +609,9 @@ class ServerConnection(asyncio.Protocol):
             return
         self._out = []
         server = self._server
+        self.account.sent -= len(out)
+        if server.turns.stands:
+            server.turns.go_on()
         try:
             rows = out if server.time is None else [server.time.at, *out]
             frames = server.encoder.rows(rows, _instead)

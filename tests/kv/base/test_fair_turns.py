@@ -12,7 +12,16 @@ from typing import Final
 import pytest
 
 from kv.base.accounts import Account
-from kv.base.fair_turns import CONTEST_S, PASS_S, ROWS, FairTurns
+from kv.base.fair_turns import (
+    CONTEST_S,
+    LITTLE_US,
+    PASS_S,
+    REQUEST_US,
+    ROWS,
+    SENT,
+    STANDS_S,
+    FairTurns,
+)
 from kv.base.limits import DRAIN_ROWS_MAX, TURN_MS
 
 EMPTY_PASS_S: Final = 0.000_02
@@ -247,3 +256,61 @@ def test_g10_reads_look_at_few_rows_only_while_others_have_work() -> None:
     assert loop.turns.rows() == ROWS
     loop.now += CONTEST_S
     assert loop.turns.rows() == DRAIN_ROWS_MAX, "nobody needs to ask for that"
+
+
+def test_g10_a_flood_has_so_much_under_way_at_most() -> None:
+    """A thousand writes of a flood are one entry of the log, and answered in one pass: 15 ms for
+    everybody else.
+    """
+    loop, later = Loop(), list[tuple[float, Callable[[], None]]]()
+    loop.turns = FairTurns(
+        lambda: loop.now, loop.soon.append, lambda s, call: later.append((loop.now + s, call))
+    )
+    ann, bob = account("ann"), account("bob")
+    most = 0
+
+    def go() -> bool:
+        """40 writes, which nobody answers yet."""
+        nonlocal most
+        bob.sent += 40
+        bob.worked_us += 40 * REQUEST_US
+        most = max(most, bob.sent)
+        return True
+
+    def each_pass() -> None:
+        ann.worked_us += 2 * LITTLE_US  # somebody else is there
+        loop.turns.over(ann)
+        loop.turns.over(bob)
+        while later and later[0][0] <= loop.now:
+            later.pop(0)[1]()
+
+    each_pass()
+    for _ in range(1_000):
+        loop.turns.wait(bob, go)
+    loop.run(STANDS_S, each_pass)
+    assert SENT <= most <= SENT + 40
+    for n in range(1, 4):  # they are answered: it goes on at once
+        bob.sent, most = 0, 0
+        loop.turns.go_on()
+        loop.run(STANDS_S / 4, each_pass)
+        assert SENT <= most <= SENT + 40, n
+    loop.run(3.5 * STANDS_S, each_pass)  # what it waits for may be what stands behind
+    assert most >= SENT + 2 * 40
+    passes = len(loop.soon)
+    loop.run(STANDS_S / 2, each_pass)
+    assert len(loop.soon) <= passes + 1, "it stands without turning"
+
+
+def test_g10_who_is_alone_has_any_number_under_way() -> None:
+    """A bulk load by the only user there would wait for each of its entries."""
+    loop = Loop()
+    bob = account("bob")
+
+    def go() -> bool:
+        bob.sent += 40
+        return True
+
+    for _ in range(50):
+        loop.turns.wait(bob, go)
+    loop.run(0.01, lambda: None)
+    assert bob.sent == 50 * 40

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 import kvorum
+from kv.base.accounts import Account
 from kv.base.config import NodeConfig
 from kv.base.errors import Busy
 from kvorum.local.ports import system_ports
@@ -21,6 +22,7 @@ from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
+from tests.kit.waiting import poll
 
 MIB = 1 << 20
 ROUTES = (
@@ -233,3 +235,38 @@ def test_g10_one_users_statements_leave_memory_to_others(node: Node) -> None:
             ann.execute(held.format(2))
     with sql(node, "bob") as bob:
         bob.execute(held.format(""))
+
+
+def test_g10_what_is_answered_or_lost_is_under_way_no_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that a lost connection leaves behind keeps its user's turns from him for good."""
+    node.give("bob")
+    made: dict[str, Account] = {}
+    real = Account.connect
+
+    def connect(self: Account, *, asked: bool = True) -> None:
+        made[self.name] = self
+        real(self, asked=asked)
+
+    monkeypatch.setattr(Account, "connect", connect)
+    url, most = f"127.0.0.1:{node.base}", 0
+
+    async def flood(*, cut: bool) -> None:
+        nonlocal most
+        async with await kvorum.aconnect(url, token=node.tokens["bob"]) as db:
+            table = db.table("shop", "orders")
+            puts = [asyncio.ensure_future(table.put(b"%d" % n, b"v")) for n in range(500)]
+            await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
+            most = max(most, made["bob"].sent)
+            if not cut:
+                await asyncio.gather(*puts)
+                assert made["bob"].sent == 0
+            for one in puts:
+                one.cancel()
+        await asyncio.gather(*puts, return_exceptions=True)
+
+    for cut in (False, True, True, False):
+        asyncio.run(flood(cut=cut))
+    assert most > 0
+    poll(lambda: made["bob"].sent == 0)
