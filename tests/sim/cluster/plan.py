@@ -117,7 +117,11 @@ def draw(rng: random.Random) -> Plan:
 
 
 SKEW_MS = 95
-"""Of hybrid clocks, either way: less apart than a node that is fenced."""
+"""Of hybrid clocks, either way …"""
+NEAR_MS = 10
+"""… and of so many of them that with each of the others they are a majority: a node that is further
+from most than CLOCK_FENCE_MS is fenced, and its cluster never whole.
+"""
 
 
 def draw_hybrid(rng: random.Random) -> Plan:
@@ -129,9 +133,12 @@ def draw_hybrid(rng: random.Random) -> Plan:
     plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle"])
     plan.isolation = rng.choice(WORKLOADS[plan.workload].isolations)
     plan.nodes, plan.replica_age_ms = max(plan.nodes, 3), 0  # who reads the past misses causes
-    plan.rates = tuple(1 + (rng.random() - 0.5) / 500 for _ in range(plan.nodes))
+    plan.rates = tuple(1 + (rng.random() - 0.5) / 5_000 for _ in range(plan.nodes))
     skew_ms = rng.choice([0, 20, SKEW_MS])
-    plan.skews = tuple(rng.randint(-skew_ms, skew_ms) for _ in range(plan.nodes))
+    skews = [rng.randint(-skew_ms, skew_ms) for _ in range(plan.nodes)]
+    for i in range(plan.nodes // 2):
+        skews[i] = max(-NEAR_MS, min(NEAR_MS, skews[i]))
+    plan.skews = tuple(skews)
     if rng.random() < 0.8:
         plan.jumps = (-SKEW_MS, -20, 0, 20, SKEW_MS)
     return plan
