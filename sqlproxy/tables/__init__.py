@@ -4,7 +4,7 @@
     spans       such a way with its values → keys and ranges of bytes. Pure.
     tables      one table's codecs: row ↔ key, value and index entries
     reading     rows of a table by such a way, in batches, from a transaction's snapshot
-    selecting   SELECT over one table
+    selecting   SELECT over one table; ends: min() and max() of what a key begins with
     changing    rows in, rows out: constraints, index entries, what a change does to other tables
     writing     INSERT, UPDATE, DELETE, MERGE; single: one new row, straight to bytes
     rules       defaults, generated columns, NOT NULL, CHECK; ruling: compiled
@@ -15,5 +15,5 @@
 
 A way only narrows what is read: every row still passes the whole WHERE, so a way that is too wide
 costs time and never answers. Deliberately missing: statistics of values (a unique index beats an
-equality, that a range, that the whole table), merging several indexes, index-only reads.
+equality, that a range, that the whole table), the intersection of several indexes.
 """

@@ -211,6 +211,7 @@ class SelectPlan:
         asked = (*(t.expr for t in select.targets), *(o.expr for o in select.order))
         wanted = None if select.locking else columns_of(item, (*asked, *select.conjuncts))
         self.reader = TableReader(item.table, access, wanted, distinct=distinct)
+        self.point = access.one_row  # whether it reads one row of the primary key at most
         self.sort = sort
         self._where = None if select.where is None else compile(select.where).fn
         self._targets: list[Fn] = [compile(target.expr).fn for target in select.targets]
@@ -234,11 +235,6 @@ class SelectPlan:
                 return None
             found.append(expr.index)
         return tuple(found)
-
-    @property
-    def point(self) -> bool:
-        """Whether it reads one row of the primary key at most."""
-        return self.reader.access.one_row
 
     def batches(self, reads: Reads, env: Env, touched: Touched) -> Batches:
         """The rows, in batches that are not empty."""

@@ -93,6 +93,7 @@ class Finder:
 
     def __init__(self, table: Table, access: Access) -> None:
         self.access = access
+        self._one_row, self._points = access.one_row, access.points
         directions = directions_of(table, access.index)
         self._components = [
             Component(table.by_id(number).resolved, descending=down, nulls_first=first)
@@ -106,7 +107,7 @@ class Finder:
 
     def spans(self, value: Value) -> Spans:
         """`value` evaluates the expressions of the way."""
-        if self.access.one_row:
+        if self._one_row:
             parts = []
             given = self.access.stretches[0].given
             for component, one in zip(self._components, given, strict=True):
@@ -129,7 +130,7 @@ class Finder:
         if found is None:
             return Spans()
         prefixes, count = found
-        if self.access.points and count == len(self._components):
+        if self._points and count == len(self._components):
             return Spans(points=tuple(prefixes))
         if count < len(stretch.given) or count == len(self._components):
             return Spans(ranges=tuple(Span(p, successor(p)) for p in prefixes))
