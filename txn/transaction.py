@@ -123,6 +123,14 @@ class TxnReads:
             keys, await self._client.reader.now(), self._budget_ms
         )
 
+    async def renew(self) -> None:
+        """What is read from now on is as of now, what it wrote before included."""
+        raise NotImplementedError
+
+    def wrote(self, key: bytes) -> bool:
+        """Whether it has written this key itself."""
+        return self._buffer.written(key) is not None
+
     def _check_open(self) -> None:
         raise NotImplementedError
 
@@ -357,8 +365,14 @@ class Transaction(TxnReads):
             wait_ms = self.lock_wait_ms
         return await self._locks.lay(keys, self._budget_ms if wait_ms is None else wait_ms)
 
+    def computes_from(self, key: bytes, version: int) -> None:
+        """What is written to this key is computed from its version; the snapshot of a transaction
+        that renews it does not say that. 0: from what it wrote itself.
+        """
+        if self.renews and version:
+            self.check(key, version)
+
     async def renew(self) -> None:
-        """What is read from now on is as of now."""
         self._check_open()
         assert self.renews
         self.read_ts = await self._client.reader.now()
@@ -671,6 +685,10 @@ class View(TxnReads):
 
     async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
         return await self._of.lock(keys, wait_ms=wait_ms)
+
+    async def renew(self) -> None:
+        await self._of.renew()
+        self.read_ts = self._of.read_ts
 
     def _check_open(self) -> None:
         pass

@@ -84,6 +84,7 @@ COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning inclu
 RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
 TXN_READS_MAX: Final = 100_000  # keys and ranges that a serializable transaction remembers …
 TXN_LOCKS_MAX: Final = 100_000  # keys that a transaction locks before its commit
+SQL_LOCKED_KEYS_MAX: Final = 4_096  # that one INSERT locks at READ COMMITTED
 TXN_READ_BYTES_MAX: Final = 16 * MiB  # … and their bytes
 GUARD_ROWS: Final = 10_000  # of its ranges that one request looks at …
 GUARD_BYTES: Final = 8 * MiB  # … or so many bytes of them; the next one goes on there

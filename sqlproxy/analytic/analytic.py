@@ -22,7 +22,7 @@ from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Updat
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.tables.reading import Described, Reads, Touched
-from sqlproxy.tables.row_locking import Wait
+from sqlproxy.tables.row_locking import Wait, lock_found
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -142,12 +142,12 @@ class DuckAnalytic:
 
 async def _locked(reads: Reads, batch: Sequence[Row], select: Select, count: int) -> list[Row]:
     """FOR UPDATE: the rows without their last `count` columns, which are storage keys: what is
-    stored there is locked now. Raises SqlError (55P03), KvorumError.
+    stored there is locked now. Raises SqlError (55P03), KvorumError, Stale.
     """
     if isinstance(reads, TxnReads):
         keys = dict.fromkeys(key for row in batch for key in row[-count:] if isinstance(key, bytes))
         named = [*select.locking[0].tables, *(one.alias for i in select.items for one in leaves(i))]
-        await Wait.of(select.locking, named[0]).lock(reads, list(keys))
+        await lock_found(reads, list(keys), Wait.of(select.locking, named[0]))
     return [row[:-count] for row in batch]
 
 

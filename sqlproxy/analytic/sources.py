@@ -396,7 +396,7 @@ class _Pages:
         while page is not None:
             # both end before the first error is raised: a thread must not write to what is closed
             decode = self._in_thread(
-                self._loader.sealed, page.lengths, page.records, self._reads.start_ts
+                self._loader.sealed, page.lengths, page.records, self._reads.read_ts
             )
             simple, following = await asyncio.gather(
                 decode, self._next(page.resume, end), return_exceptions=True

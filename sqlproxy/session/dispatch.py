@@ -59,6 +59,8 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     session.check(now)
     if now.asks:
         await session.interrupts.guard(bring_catalog(session, now.asks))
+    if session.block.renews_for(type(now.bound)):
+        await session.interrupts.guard(session.block.renew_snapshot())
     found = await _portal(session, now, tuple(values))
     if isinstance(found, Portal):
         session.cursors.mark(found, now.text)

@@ -25,6 +25,7 @@ from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.reading import Stored, found_at
+from sqlproxy.tables.row_locking import lock_keys
 from sqlproxy.tables.rules import Row, Rules
 from sqlproxy.values.errors import (
     SERIALIZATION_FAILURE,
@@ -273,6 +274,8 @@ class TableWriter:
                 if had is None or had[0] != made[0]:
                     wanted.append((n, made[0], index))
         unique = sorted({at for _, at, _ in wanted})
+        if unique:
+            await lock_keys(t, self.table, unique)
         found = dict(zip(unique, await found_at(t, unique), strict=True))
         taken: list[Taken | None] = [None] * len(rows)
         if first:

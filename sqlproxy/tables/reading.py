@@ -61,7 +61,7 @@ class Reads(Protocol):
         ...
 
     @property
-    def start_ts(self) -> int:
+    def read_ts(self) -> int:
         """What is read is of then."""
         ...
 
@@ -177,7 +177,7 @@ class Counted(Touched):
 
 def _older(reads: Reads, since: int) -> bool:
     """Whether this snapshot is of before then. Reads that begin now are of now."""
-    at: int = getattr(reads, "start_ts", 0)
+    at: int = getattr(reads, "read_ts", 0)
     return 0 < at < since
 
 

@@ -28,6 +28,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
+from sqlproxy.tables.row_locking import lock_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
@@ -98,10 +99,19 @@ async def _check_parents(
     keys = list(wanted)
     if not keys:
         return
+    await lock_keys(t, parent, keys)
     for at, found in zip(keys, await found_at(t, keys), strict=True):
         if found is None:
             raise _no_parent(tables, table, parent, key, wanted[at])
-        t.hold_key(at)
+        _hold(t, at, found[1])
+
+
+def _hold(t: Transaction, key: bytes, version: int) -> None:
+    """The row of this version, which somebody refers to, stays until the commit."""
+    if t.renews:  # its snapshot is not that of its beginning
+        t.computes_from(key, version)
+    else:
+        t.hold_key(key)
 
 
 def parents_of(
@@ -172,10 +182,11 @@ async def check_deferred(
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())
         keys = list(wanted)
+        await lock_keys(t, parent, keys)
         for at, found in zip(keys, await found_at(t, keys), strict=True):
             values, gone = wanted[at]
             if found is not None:
-                t.hold_key(at)
+                _hold(t, at, found[1])
             elif await children.referring(child, key, values):
                 raise (
                     _still_referenced(tables, parent, child, key, values)
@@ -299,6 +310,7 @@ class Children:
         values = list(row.values)
         match action:
             case "cascade" if gone.new is None:
+                self._t.computes_from(row.key, row.version)
                 writer.delete(self._t, row)
                 return Gone(row, None)
             case "cascade":
@@ -316,6 +328,7 @@ class Children:
                 key_values = [gone.old.values[place] for place in at]
                 raise _still_referenced(self._tables, table, child, key, key_values)
         new = writer.rules.finished(values, self._env)
+        self._t.computes_from(row.key, row.version)
         writer.update(self._t, row, new)
         return Gone(row, new)
 

@@ -1,4 +1,5 @@
-"""Rows that a statement locks: FOR UPDATE and its like (docs/decisions/1530).
+"""Rows that a statement locks (docs/decisions/1530, 1531): FOR UPDATE and its like; at READ
+COMMITTED also what it changes, refers to, and wants to be new.
 
 A row is found as the statement's snapshot has it, then locked. If it is newer by then, a
 transaction that keeps its snapshot has a conflict (40001), as in PostgreSQL. At READ COMMITTED the
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from kv.base.errors import KeyLocked
-from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.limits import SQL_LOCKED_KEYS_MAX, TXN_LIFETIME_MS_MAX
 from sqlproxy.front.bound.statements import Locking
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.reading import Stored
 from sqlproxy.values.errors import LOCK_NOT_AVAILABLE, SERIALIZATION_FAILURE, SqlError
-from txn.transaction import TxnReads
+from txn.transaction import Transaction, TxnReads
 
 T = TypeVar("T")
 Found: TypeAlias = tuple[Stored, T]
@@ -66,6 +67,42 @@ def lock_timed_out(met: KeyLocked) -> SqlError:
     """It has waited as long as lock_timeout says."""
     words = "canceling statement due to lock timeout"
     return SqlError(LOCK_NOT_AVAILABLE, words, detail=met.message)
+
+
+class Stale(Exception):
+    """At READ COMMITTED a join has found rows that are newer by the time they are locked: the
+    statement, which has written nothing, has to run again on a new snapshot.
+    """
+
+
+async def lock_changed(
+    t: Transaction, table: Table, rows: Sequence[Found[T]], meant: Callable[[Stored], T | None]
+) -> Sequence[Found[T]]:
+    """The rows that a change means, locked if the transaction is READ COMMITTED."""
+    if not t.renews or not rows:
+        return rows
+    return await lock_rows(t, table, rows, meant, Wait(table.name))
+
+
+async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
+    """READ COMMITTED: what is read of these keys from now on stays until the end. Many are not
+    locked: what is to be new is a condition of the commit, too.
+    """
+    if not t.renews:
+        return
+    if len(keys) <= SQL_LOCKED_KEYS_MAX:
+        await Wait(table.name).lock(t, keys)
+    await t.renew()
+
+
+async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> None:
+    """Lock what a join has found. Raises Stale."""
+    versions = await wait.lock(t, keys)
+    if not t.renews:
+        return
+    for key, version in versions.items():
+        if not 0 < version <= t.read_ts and not t.wrote(key):
+            raise Stale
 
 
 async def lock_rows(

@@ -41,6 +41,7 @@ from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.implied_predicates import usable
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
+from sqlproxy.tables.row_locking import lock_changed, lock_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single_row import Single, single_of
 from sqlproxy.values.breaks import paused
@@ -383,6 +384,7 @@ class InsertPlan:
         for n, (keys, _, absent) in enumerate(parts):
             if not absent or work.alone:
                 continue
+            await lock_keys(work.t, self.table, keys)
             for at, there in enumerate(await found_at(work.t, keys)):
                 if there is not None:
                     raise self._taken(writer, columns, keys[at], None if n else at)
@@ -666,6 +668,7 @@ class _Assignments:
                 (there,) = await writer.seek(work.t, [row], [old])
                 if there is not None:
                     raise writer.refused(there, row)
+            work.t.computes_from(old.key, old.version)
             writer.update(work.t, old, row)
         await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
         gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
@@ -725,13 +728,16 @@ class _Meant:
         seen = self._projection(stored.values)
         return seen if self._where is None or self._where(seen, env) is True else None
 
-    async def rows(self, work: Work, reads: Reads) -> AsyncIterator[list[Found]]:
+    async def rows(self, work: Work, reads: Reads) -> AsyncIterator[Sequence[Found]]:
         """In pages, each with the row that expressions see."""
         env = work.env
         async for batch in self.reader.batches(reads, env, work.touched):
             now().fresh()
             pairs = [(stored, self.meant(stored, env)) for stored in batch]
-            yield [(stored, seen) for stored, seen in pairs if seen is not None]
+            found = [(stored, seen) for stored, seen in pairs if seen is not None]
+            yield await lock_changed(
+                work.t, self.reader.table, found, lambda stored: self.meant(stored, env)
+            )
 
     async def each(
         self, work: Work, run: Callable[[Work, Sequence[Found]], Awaitable[Outcome]]
@@ -811,6 +817,7 @@ class DeletePlan:
             return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
         for old, _ in rows:
+            work.t.computes_from(old.key, old.version)
             writer.delete(work.t, old)
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self.table, [Gone(old, None) for old, _ in rows])

@@ -90,12 +90,12 @@ async def counting(loop: SimLoop, world: RealWorld) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
-def test_l1_a_locked_read_modify_write_never_repeats(seed: int) -> None:
+def test_d15_a_locked_read_modify_write_never_repeats(seed: int) -> None:
     """Programs that lock what they change would have to be written as if they did not."""
     played(counting, seed)
 
 
-def test_l1_writers_wait_and_readers_pass() -> None:
+def test_d15_writers_wait_and_readers_pass() -> None:
     """A lock that writers do not see is none; one that readers see stops what need not wait."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -121,7 +121,7 @@ def test_l1_writers_wait_and_readers_pass() -> None:
 
 
 @pytest.mark.parametrize("how", ["commit", "abort", "leave"])
-def test_l1_locks_end_with_the_transaction(how: str) -> None:
+def test_d15_locks_end_with_the_transaction(how: str) -> None:
     """What wrote nothing would hold others up until its time is over."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -144,7 +144,7 @@ def test_l1_locks_end_with_the_transaction(how: str) -> None:
     played(scene)
 
 
-def test_l1_what_is_newer_than_the_snapshot_is_a_conflict_at_once() -> None:
+def test_d15_what_is_newer_than_the_snapshot_is_a_conflict_at_once() -> None:
     """A transaction would wait for a row, compute from another one, and learn it at its commit."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -164,7 +164,7 @@ def test_l1_what_is_newer_than_the_snapshot_is_a_conflict_at_once() -> None:
     played(scene)
 
 
-def test_l1_nowait_and_timeout_name_the_blocker() -> None:
+def test_d15_nowait_and_timeout_name_the_blocker() -> None:
     """Who may not wait must be told at once, and whom to ask; what was free stays usable."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -185,7 +185,7 @@ def test_l1_nowait_and_timeout_name_the_blocker() -> None:
     played(scene)
 
 
-def test_l1_a_dead_holder_is_not_in_the_way_of_nowait() -> None:
+def test_d15_a_dead_holder_is_not_in_the_way_of_nowait() -> None:
     """SKIP LOCKED would skip for ever what nobody holds."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -201,7 +201,7 @@ def test_l1_a_dead_holder_is_not_in_the_way_of_nowait() -> None:
     played(scene)
 
 
-def test_l1_deadlocks_end_one() -> None:
+def test_d15_deadlocks_end_one() -> None:
     """Locks that are taken in any order make circles, which nobody leaves by himself."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -229,7 +229,7 @@ def test_l1_deadlocks_end_one() -> None:
     played(scene)
 
 
-def test_l1_a_heartbeat_keeps_them() -> None:
+def test_d15_a_heartbeat_keeps_them() -> None:
     """Whoever thinks for longer than a ttl would lose its locks, and then its commit."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -245,7 +245,7 @@ def test_l1_a_heartbeat_keeps_them() -> None:
     played(scene)
 
 
-def test_l1_a_lost_lock_loses_no_update() -> None:
+def test_d15_a_lost_lock_loses_no_update() -> None:
     """A holder that was taken for dead would write over what others wrote meanwhile."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -261,7 +261,7 @@ def test_l1_a_lost_lock_loses_no_update() -> None:
     played(scene)
 
 
-def test_l1_what_is_held_for_a_short_time_costs_one_round_at_the_commit() -> None:
+def test_d15_what_is_held_for_a_short_time_costs_one_round_at_the_commit() -> None:
     """Locks would make every commit a flip in two phases."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -277,7 +277,7 @@ def test_l1_what_is_held_for_a_short_time_costs_one_round_at_the_commit() -> Non
 
 
 @pytest.mark.parametrize("keys", [[A], [A, BESIDE], [A, D], FIVE])
-def test_l1_locks_outlive_the_node(keys: list[bytes]) -> None:
+def test_d15_locks_outlive_the_node(keys: list[bytes]) -> None:
     """A new leader would let others in, and the holder would find that out at its commit."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -368,7 +368,7 @@ async def chaos(loop: SimLoop, world: RealWorld) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(20))
-def test_l1_no_update_is_lost_whatever_becomes_of_the_locks(seed: int) -> None:
+def test_d15_no_update_is_lost_whatever_becomes_of_the_locks(seed: int) -> None:
     """Locks are lost, and laid again by late messages: neither may count for the commit."""
     played(chaos, seed)
 
@@ -395,7 +395,7 @@ def _rejected(scene: Scene) -> bool:
     return False
 
 
-def test_l1_builds_without_locks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d15_builds_without_locks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judges would pass a store that answers locks and lets others in: transactions repeat
     then, and without the conditions updates are lost.
     """
@@ -433,7 +433,7 @@ LOCK_A, LOCK_BESIDE = Op(OP_CHECK, A), Op(OP_CHECK, BESIDE)
         ((LOCK_A,), {"lock": True, "fence": True}),
     ],
 )
-def test_l1_what_is_no_lock_is_refused(ops: tuple[Op, ...], options: dict[str, bool]) -> None:
+def test_d15_what_is_no_lock_is_refused(ops: tuple[Op, ...], options: dict[str, bool]) -> None:
     """A value that came as a lock would be forgotten; a commit's checks would check nothing."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -443,7 +443,7 @@ def test_l1_what_is_no_lock_is_refused(ops: tuple[Op, ...], options: dict[str, b
     played(scene)
 
 
-def test_l1_what_comes_late_takes_nothing_from_a_commit() -> None:
+def test_d15_what_comes_late_takes_nothing_from_a_commit() -> None:
     """An unlock that was sent before would remove what the commit has laid: half of it is lost."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -464,7 +464,7 @@ def test_l1_what_comes_late_takes_nothing_from_a_commit() -> None:
     played(scene)
 
 
-def test_l1_a_lock_that_comes_late_excuses_nothing() -> None:
+def test_d15_a_lock_that_comes_late_excuses_nothing() -> None:
     """Its transaction has gone on without it, and others have written meanwhile."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -481,7 +481,7 @@ def test_l1_a_lock_that_comes_late_excuses_nothing() -> None:
     played(scene)
 
 
-def test_l1_an_unlock_wakes_those_who_wait() -> None:
+def test_d15_an_unlock_wakes_those_who_wait() -> None:
     """Whoever waits for the row would sleep until the transaction ends."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:

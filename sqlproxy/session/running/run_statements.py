@@ -37,6 +37,7 @@ from sqlproxy.session.state.state import State
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.row_locking import Stale
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, in_parts
@@ -44,7 +45,7 @@ from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.values.memory import Held
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
-from txn.transaction import Transaction
+from txn.transaction import Transaction, TxnReads
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,7 +56,7 @@ class ReadsAt:
 
     def __init__(self, client: TxnClient, at: int = 0) -> None:
         self._client, self._at = client, at
-        self.start_ts = at
+        self.read_ts = at
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         return await self._client.get(key, self._at, replicas=True)
@@ -149,15 +150,39 @@ async def query(
             await asyncio.sleep(env.slept)
         return at_once(rows)
     at = await moment_of(session, select, values, sight)
+    if select.locking:
+        await session.block.work(session.modes(), locks=True)
     if isinstance(plan, SelectPlan | EndsPlan):
         found = await _of_one_table(session, plan, at, env, touched, sight)
         if found is not None:
             return found
-    analytic = session.services.analytic
+    reads = await reads_of(session, at, sight)
+    return await _analytic(session, prepared, reads, env, touched)
+
+
+async def _analytic(
+    session: State, prepared: Prepared, reads: Reads, env: Env, touched: Touched
+) -> Batches:
+    """Rows by way of DuckDB. At READ COMMITTED those that are locked are all found before the first
+    goes out, since they may have to be found again. That ends: what was locked stays so.
+    """
+    analytic, select = session.services.analytic, prepared.bound
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
-    reads = await reads_of(session, at, sight)
-    return analytic.rows(select, reads, env, touched, prepared.text)
+    while True:
+        found = analytic.rows(select, reads, env, touched, prepared.text)
+        if not (select.locking and isinstance(reads, TxnReads) and reads.renews):
+            return found
+        rows: list[Row] = []
+        try:
+            async for batch in found:
+                session.held.rows(batch)
+                rows += batch
+        except Stale:
+            session.held.end()
+            await reads.renew()
+        else:
+            return at_once(rows)
 
 
 async def _with_values(
@@ -350,7 +375,12 @@ async def _changed(
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
     try:
-        outcome = await _done(job, prepared, values)
+        while True:
+            try:
+                outcome = await _done(job, prepared, values)
+                break
+            except Stale:  # READ COMMITTED: nothing is written yet
+                await t.renew()
         session.written()
         return outcome
     finally:

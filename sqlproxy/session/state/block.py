@@ -39,6 +39,7 @@ from txn.shared.wait_terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"
+RENEWING: Final = ("read committed", "read uncommitted")
 _CONTROL: Final = frozenset({s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo})
 _SETTINGS: Final = frozenset({s.SetTransaction, s.SetVariable, s.Reset, s.Show})
 _OTHERS: Final = frozenset({s.LockTable, s.SetConstraints, s.Fetch, s.Empty, s.Ignored})
@@ -48,8 +49,8 @@ _BLIND: Final = _CONTROL | _SETTINGS | _OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How a transaction reads and waits. `isolation`: as it was asked for; what is not serializable
-    is repeatable read. `at`: a timestamp of the past, 0 = its own begin.
+    """How a transaction reads and waits. `isolation`: as it was asked for; READ UNCOMMITTED is READ
+    COMMITTED. `at`: a timestamp of the past, 0 = its own begin.
     """
 
     isolation: str = "repeatable read"
@@ -146,15 +147,32 @@ class Block:
         if self._modes is None:
             self._modes = modes
 
-    async def work(self, modes: Modes) -> Transaction:
-        """The store's transaction; begun now if there is none. `modes`: see `settle`."""
+    async def work(self, modes: Modes, *, locks: bool = False) -> Transaction:
+        """The store's transaction; begun now if there is none. `modes`: see `settle`. `locks`: for
+        a query that locks rows.
+        """
         if self._t is None:
             self.settle(modes)
             isolation = "serializable" if self.modes.isolation == SERIALIZABLE else "snapshot"
-            self._t = await self._client.begin(isolation=isolation, terms=self.modes.terms)
+            # A change by itself is run again after a conflict, and locks nothing; a query by
+            # itself that locks may see what it has waited for.
+            alone = self.lone and not self.explicit
+            renews = locks if alone else self.modes.isolation in RENEWING
+            self._t = await self._client.begin(
+                isolation=isolation, terms=self.modes.terms, renews=renews
+            )
             for one in self._savepoints:
                 one.mark = self._t.mark()
         return self._t
+
+    def renews_for(self, kind: type) -> bool:
+        """Whether a statement is to have a snapshot of its own, and others had one before it."""
+        return self._t is not None and self._t.renews and kind not in _BLIND
+
+    async def renew_snapshot(self) -> None:
+        """At READ COMMITTED each statement sees what is committed when it begins."""
+        assert self._t is not None
+        await self._t.renew()
 
     # -- BEGIN, COMMIT, ROLLBACK
 
@@ -293,9 +311,7 @@ class Block:
 
 
 def with_changes(modes: Modes, wanted: s.Begin) -> Modes:
-    """The modes that BEGIN or SET TRANSACTION asks for. READ COMMITTED and below keep their names
-    and behave as repeatable read, which keeps all that they promise.
-    """
+    """The modes that BEGIN or SET TRANSACTION asks for."""
     said = {name: getattr(wanted, name) for name in ("isolation", "read_only", "deferrable")}
     return replace(modes, **{name: value for name, value in said.items() if value is not None})
 

@@ -271,7 +271,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             "default_transaction_isolation",
             "repeatable read",
             _isolation,
-            "serializable or repeatable read; lower levels behave as the latter.",
+            "serializable, repeatable read or read committed.",
         ),
         Setting("default_transaction_read_only", "off", boolean, "Of new transactions.", True),
         Setting("escape_string_warning", "on", boolean, "Decides nothing here."),

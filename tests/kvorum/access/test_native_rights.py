@@ -278,6 +278,23 @@ def test_no_writer_of_a_table_ends_it_for_others(cluster: Cluster) -> None:
         assert db.table("shop", "orders").get(b"others").value == b"v"
 
 
+def test_who_only_reads_holds_up_nobody(cluster: Cluster) -> None:
+    """A lock of a reader would keep those out who may write."""
+    reader = cluster.user("idle", ("read", "table", "shop", "orders"))
+    writer = cluster.user("busy", ("read,write", "table", "shop", "orders"))
+
+    async def lock(link: MuxConnection, partition: int, prefix: bytes) -> None:
+        late, key = link._timers.monotonic() + 10, prefix + b"idle"
+        (start,) = await link.send(TSO, 5_000, late, (1,))
+        args = (partition, 1, start, key, 3_000, [[3, key, None, None, 0]], 1, {"lock": True})
+        assert (await link.send(PREWRITE, 5_000, late, args))[1] == [0]
+        await link.send(ROLLBACK, 5_000, late, (partition, 1, key, start))
+
+    by_native(cluster, writer, "orders", lock)
+    with pytest.raises(Forbidden):
+        by_native(cluster, reader, "orders", lock)
+
+
 def test_nobody_looks_into_transactions_of_others(cluster: Cluster) -> None:
     """By its number anybody found keys of a transaction, in tables that he may not see, and could
     have it aborted.

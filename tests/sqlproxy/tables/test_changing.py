@@ -30,6 +30,8 @@ from txn.buffered.write_buffer import WriteBuffer
 class Store:
     """Rows that are committed, and a transaction's writes over them, by the real buffer."""
 
+    renews = False
+
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
         self.buffer = WriteBuffer()

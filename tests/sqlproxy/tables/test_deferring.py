@@ -42,7 +42,7 @@ CHILD = Table(
 class Store:
     """A transaction that finds the parent, or does not; all children are there."""
 
-    there = False
+    there = renews = False
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         return [(b"", 1) if self.there else None for _ in keys]
