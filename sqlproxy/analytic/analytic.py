@@ -18,7 +18,16 @@ from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load_all, planned, table_of
 from sqlproxy.front.binding.query import leaves
 from sqlproxy.front.bound.env import Env
-from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Update
+from sqlproxy.front.bound.statements import (
+    Delete,
+    Insert,
+    KnownItem,
+    Merge,
+    Select,
+    SystemItem,
+    Update,
+)
+from sqlproxy.front.bound.trees import replaced
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.tables.reading import Described, Reads, Touched
@@ -110,6 +119,7 @@ class DuckAnalytic:
     def describe(self, bound: object, env: Env) -> list[Described]:
         """The tables that a query scans, in the order in which it does. Raises SqlError."""
         selects = Selects(env)
+        bound = replaced(bound, _without_rows)
         if isinstance(bound, Select):
             selects.query(bound)
         elif isinstance(bound, Update | Delete):
@@ -138,6 +148,15 @@ class DuckAnalytic:
         if not isinstance(bound, Update | Delete | Merge):
             raise unsupported(f"{type(bound).__name__} here")
         return await changing.change(job, bound, run)
+
+
+def _without_rows(part: object) -> KnownItem | None:
+    """What is only described: a relation of the system is not read for it."""
+    if not isinstance(part, SystemItem):
+        return None
+    return KnownItem(
+        alias=part.alias, columns=part.columns, offset=part.offset, lateral=part.lateral, rows=()
+    )
 
 
 async def _locked(reads: Reads, batch: Sequence[Row], select: Select, count: int) -> list[Row]:

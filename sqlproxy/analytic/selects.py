@@ -155,10 +155,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows that were computed before, and how their columns are held."""
+    """Rows that were computed before, and how their columns are held. `used`: places of the columns
+    that the statement looks at; None: all.
+    """
 
     item: KnownItem
     held: tuple[str, ...]
+    used: set[int] | None = None
 
 
 class Selects:
@@ -174,6 +177,7 @@ class Selects:
         self.sources: list[Source] = []
         self.known: dict[str, Rows] = {}  # that the statement has already, by name
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
+        self._seen: dict[str, tuple[set[int], int]] = {}  # the same of rows that are known
         self._placed: dict[int, tuple[Source, str]] = {}  # by the id of the item
         self._pairs: list[tuple[Source, Column, Frame, int]] = []  # of which links are made
         self._asking: dict[int, Expr] = {}  # conditions that have to be met, by their ids
@@ -190,6 +194,8 @@ class Selects:
         found = frame.columns[column.index]
         if (read := self._used.get(found.text)) is not None:
             read[0].used.add(read[1])
+        elif (seen := self._seen.get(found.text)) is not None:
+            seen[0].add(seen[1])
         if frame.groups is not None and not frame.inside and not column.level:
             # it depends on what is grouped by: one value in each group
             return Sql(d.call("first", found.text), found.oid, found.held)
@@ -1052,8 +1058,11 @@ class Selects:
     def _rows_of(self, item: KnownItem, frame: Frame) -> str:
         name = self._name()
         kinds = [held(column.oid, column.typmod) for column in item.columns]
-        self.known[f"k{name}"] = Rows(item, tuple(kinds))
-        self._enter(item, frame, [d.primary(f"{name}.c{i}") for i in range(len(kinds))], kinds)
+        used: set[int] = set()
+        self.known[f"k{name}"] = Rows(item, tuple(kinds), used)
+        texts = [d.primary(f"{name}.c{i}") for i in range(len(kinds))]
+        self._enter(item, frame, texts, kinds)
+        self._seen.update((text, (used, i)) for i, text in enumerate(texts))
         return f"k{name} AS {name}"
 
     def elements(self, rows: Sequence[Sequence[object]], types: Sequence[int]) -> str:

@@ -34,6 +34,7 @@ from kv.base.limits import (
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import array_of, arrow, users
 from sqlproxy.analytic.selects import Rows, Source
+from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Among, Const, Expr
 from sqlproxy.front.types.registry import array_of as array_of_type
@@ -52,12 +53,16 @@ _VALUES_PAGES: Final = 16  # where a page was not simple, so many are asked for 
 
 def table_of(rows: Rows) -> pa.Table:
     """Rows that were computed before. In a thread: they may be many."""
-    columns = list(zip(*rows.item.rows, strict=True)) or [()] * len(rows.held)
-    arrays = [
-        array_of(values, column.oid, kind)
-        for values, column, kind in zip(columns, rows.item.columns, rows.held, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+    known, places = rows.item.rows, range(len(rows.held))
+    used = list(places) if rows.used is None else sorted(rows.used)
+    if isinstance(known, ByColumns):
+        columns = {i: known.column(i) for i in used}
+    else:
+        columns = dict(zip(places, zip(*known, strict=True), strict=False))
+    arrays = [array_of(columns.get(i, ()), rows.item.columns[i].oid, rows.held[i]) for i in used]
+    if not used:  # their number is all that counts
+        return pa.Table.from_arrays([pa.nulls(len(known), pa.bool_())], names=["n"])
+    return pa.Table.from_arrays(arrays, names=[f"c{i}" for i in used])
 
 
 class Loader:

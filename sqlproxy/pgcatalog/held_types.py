@@ -9,7 +9,7 @@ the rest                  its namesake
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlproxy.pg import oids
 from sqlproxy.values.errors import INVALID_TEXT, SqlError
@@ -30,6 +30,7 @@ INTEGERS: Final = (oids.INT2, oids.INT4, oids.INT8)
 NUMBERS: Final = (*INTEGERS, oids.NUMERIC, oids.FLOAT4, oids.FLOAT8)  # each widens to those after
 STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oids.CHAR})
 VECTORS: Final = frozenset({oids.INT2VECTOR, oids.OIDVECTOR})
+_WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
 TIMES: Final = (oids.DATE, oids.TIMESTAMP, oids.TIMESTAMPTZ)
 _HELD: Final = {
     oids.BOOL: "BOOLEAN",
@@ -58,6 +59,15 @@ def held(oid: int, element: int) -> str:
     if oid in _HELD:
         return _HELD[oid]
     return held(element, 0) + "[]" if element else "VARCHAR"
+
+
+def fit(value: Any, held: str) -> object:
+    """Recorded values of types that DuckDB holds otherwise: unusual ones as text, domains as what
+    they are made of.
+    """
+    if value is None or isinstance(value, str) == (held == "VARCHAR"):
+        return value
+    return str(value) if held == "VARCHAR" else int(value) if held in _WHOLE else value
 
 
 def category(oid: int, element: int = 0) -> str:

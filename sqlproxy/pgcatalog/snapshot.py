@@ -7,16 +7,18 @@ A relation of a user's that did not change keeps the rows that were made of it b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, overload
 
+from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pgcatalog import rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Named
 from sqlproxy.pgcatalog.fixed_rows import Fixed, fixed
+from sqlproxy.pgcatalog.held_types import fit, held
 from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA
 from sqlproxy.pgcatalog.row_bases import CHANGING, Facts, Row, Rows
 from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
-from sqlproxy.pgcatalog.static import load
+from sqlproxy.pgcatalog.static import CATALOG, load
 from sqlproxy.rows.schema import EnumType
 
 _Index = dict[object, list[int]]
@@ -39,6 +41,10 @@ class Snapshot:
         self._own |= of_cluster(cluster)
         self._columns: dict[tuple[str, str], list[Any]] = {}
         self._indexes: dict[tuple[str, str], _Index] = {}
+
+    def has(self, relation: str) -> bool:
+        """Whether it is a table of which it has the rows."""
+        return relation in self._own or relation in self._fixed.names
 
     def column(self, relation: str, name: str) -> list[Any]:
         """All its values, those of rows that are the same everywhere first."""
@@ -105,6 +111,34 @@ def _made(contents: Contents, before: Snapshot | None) -> dict[int, Rows]:
     return {id: of(id, one) for id, one in sorted(new.items())}
 
 
+class TableRows(ByColumns):
+    """All rows of a system table, as columns of its layout."""
+
+    def __init__(self, snapshot: Snapshot, name: str) -> None:
+        static = load()
+        self._snapshot, self._name = snapshot, name
+        self._layout = static.layouts[CATALOG, name]
+        self._held = [held(one.type, static.element_of(one.type)) for one in self._layout]
+
+    def __len__(self) -> int:
+        return len(self._snapshot.column(self._name, self._layout[0].name))
+
+    def column(self, place: int) -> Sequence[object]:
+        """In user form."""
+        kind = self._held[place]
+        values = self._snapshot.column(self._name, self._layout[place].name)
+        return [fit(value, kind) for value in values]
+
+    @overload
+    def __getitem__(self, at: int) -> Sequence[object]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Sequence[object]]: ...
+    def __getitem__(self, at: int | slice) -> Sequence[object] | Sequence[Sequence[object]]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        return [self.column(place)[at] for place in range(len(self._layout))]
+
+
 class Asked:
     """What one statement asks of a snapshot, with the facts that it wants."""
 
@@ -125,6 +159,12 @@ class Asked:
     def relation(self, name: str) -> int:
         """See `front.bound.env.Catalog`."""
         return self._relations.oid(self._relations.must(name))
+
+    def rows(self, relation: str) -> TableRows | None:
+        """See `front.bound.env.Catalog`."""
+        schema, _, name = relation.partition(".")
+        there = schema == CATALOG and self._snapshot.has(name)
+        return TableRows(self._snapshot, name) if there else None
 
     def fact(self, name: str) -> Any:
         """See `front.bound.env.Catalog`."""

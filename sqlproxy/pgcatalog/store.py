@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -59,7 +59,6 @@ _OPTIMIZERS: Final = words(
     join_order build_side_probe_side expression_rewriter column_lifetime limit_pushdown top_n
     """
 )
-_WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
 
 
 def arrow(held: str) -> pa.DataType:
@@ -158,7 +157,7 @@ class Store:
         if not columns or not len(columns[0]):
             return
         arrays = [
-            pa.array([_fit(v, held) for v in values], arrow(held))
+            pa.array([held_types.fit(v, held) for v in values], arrow(held))
             for (_, held), values in zip(layout, columns, strict=True)
         ]
         batch = pa.table(arrays, names=[n for n, _ in layout])
@@ -287,12 +286,3 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
-
-
-def _fit(value: Any, held: str) -> object:
-    """Recorded values of types that DuckDB holds otherwise: unusual ones as text, domains as what
-    they are made of.
-    """
-    if value is None or isinstance(value, str) == (held == "VARCHAR"):
-        return value
-    return str(value) if held == "VARCHAR" else int(value) if held in _WHOLE else value

@@ -250,11 +250,11 @@ class FromItems:
             shown.append(f"{quote_ident(column)}{form}")
             of, modifier = (oid, typmod) if plain else (oids.TEXT, -1)
             columns.append(ItemColumn(column, of, modifier, 0, place))
-        self.binder.casts.asked.add(RELATIONS)
-        if any(oid in HELD_AS_OIDS for _, oid, _ in listed):  # their names are shown
-            self.binder.casts.asked.add(CATALOG)
+        self.binder.casts.asked |= {RELATIONS, CATALOG}
         text = f"SELECT {', '.join(shown)} FROM {schema}.{quote_ident(name)}"
-        return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
+        return SystemItem(
+            alias=name, columns=tuple(columns), offset=0, relation=f"{schema}.{name}", text=text
+        )
 
     def _sequence_of(self, body: Node) -> SequenceRow | None:
         name, names = body["relname"], self.binder.names

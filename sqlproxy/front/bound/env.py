@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
@@ -49,6 +50,10 @@ class Catalog(Protocol):
         """The OID of what a text names. Raises SqlError (42P01, 3F000)."""
         ...
 
+    def rows(self, relation: str) -> ByColumns | None:
+        """All rows of `schema.name`; None: it is no table."""
+        ...
+
     def fact(self, name: str) -> Any:
         """What is no row: `front.functions.f_catalog.ASKS`."""
         ...
@@ -66,6 +71,9 @@ class _NoCatalog:
         raise unsupported("a function of the system's relations here")
 
     fact = relation
+
+    def rows(self, relation: str) -> ByColumns | None:
+        return None
 
 
 NO_CATALOG: Final = _NoCatalog()

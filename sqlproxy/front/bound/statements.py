@@ -106,9 +106,11 @@ class SequenceItem(Item):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemItem(Item):
     """A relation of the system beside users' tables. Before the statement runs the catalog is asked
-    for its rows (`text`), which stand there instead.
+    for its rows (`text`), which stand there instead; those of its tables (`relation`) are known by
+    their columns, of which `text` has the forms of the types that it makes texts.
     """
 
+    relation: str
     text: str
 
 

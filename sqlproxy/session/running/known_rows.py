@@ -9,6 +9,7 @@ rows that are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 
 from sqlproxy.front.bound.exprs import Column, Const
@@ -43,8 +44,9 @@ async def with_stands(session: State, prepared: Prepared) -> Prepared:
     sequences = {int(s.sequence.id): s.sequence for s in read if isinstance(s, SequenceItem)}
     numbers = session.services.numbers
     stands = {number: await numbers.stand(one) for number, one in sorted(sequences.items())}
-    asked = dict.fromkeys(one.text for one in read if isinstance(one, SystemItem))
-    bound = _filled(prepared.bound, stands, {text: await _asked(session, text) for text in asked})
+    asked = {one.text: one for one in read if isinstance(one, SystemItem)}
+    rows = {text: await _asked(session, one) for text, one in asked.items()}
+    bound = _filled(prepared.bound, stands, rows)
     return replace(prepared, bound=bound, plan=plan_of(bound))
 
 
@@ -60,11 +62,13 @@ def _may_read(prepared: Prepared) -> bool:
     return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)
 
 
-async def _asked(session: State, text: str) -> list[Row]:
+async def _asked(session: State, item: SystemItem) -> Sequence_[Sequence_[object]]:
     """The rows of a relation of the system. Raises SqlError."""
-    parsed = syntax.parse(text)
+    if (known := session.catalog.rows(item.relation)) is not None:
+        return known
+    parsed = syntax.parse(item.text)
     assert parsed is not None
-    system = session.services.system.prepare(text, parsed.body, ())
+    system = session.services.system.prepare(item.text, parsed.body, ())
     return await ask_catalog(session, system, ())
 
 
@@ -80,7 +84,9 @@ def _read(node: object) -> Iterator[SequenceItem | SystemItem]:
 
 
 def _filled(
-    node: object, stands: dict[int, tuple[int, int, bool]], asked: Mapping[str, list[Row]]
+    node: object,
+    stands: dict[int, tuple[int, int, bool]],
+    asked: Mapping[str, Sequence_[Sequence_[object]]],
 ) -> object:
     """The tree with rows for sequences and relations of the system."""
 

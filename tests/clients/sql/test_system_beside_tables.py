@@ -72,6 +72,8 @@ def test_statements_of_every_kind_take_them(own: psycopg.Connection) -> None:
     rows = [("own", "public"), ("pg_class", "pg_catalog")]
     with own.cursor().copy(f"COPY ({joined} ORDER BY 1) TO STDOUT".encode()) as copied:
         assert sorted(copied.rows()) == rows
+    explained = "EXPLAIN INSERT INTO own SELECT table_name FROM information_schema.tables"
+    assert own.execute(explained).fetchall()
     plan = own.execute(f"EXPLAIN {joined}".encode()).fetchall()
     assert any("own" in line for (line,) in plan)
     assert own.execute("EXPLAIN SELECT * FROM information_schema.columns").fetchall()

@@ -97,4 +97,6 @@ select row_to_json(c) from (select relname, relkind from pg_class where relname 
 select percentile_disc(0.5) within group (order by relname) from pg_class where relname in ('dept', 'emp', 'pair')
 select c.*  from (values (1, 'x')) c(a, b) join pg_class p on p.relname = 'dept' and to_date('2024', 'YYYY') > '2020-01-01'
 explain insert into pair select 8, ordinal_position, column_name from information_schema.nosuch
+select count(*) from dept, pg_class c where c.relname in ('dept', 'pair')
+select count(*) from dept, pg_am
 create view sys as select relname, oid, relnatts from pg_class ;; select relname, relnatts from sys where relname = 'pair'
