@@ -2,7 +2,7 @@
 
     {"time": ms, "node": 1, "surface": "http", "client": "10.0.0.7:51234", "method": "put",
      "table": ["default.users"], "keys": 1, "read_ts"?, "start_ts"?, "commit_ts"?, "version"?,
-     "txn"?, "procedure"?, "code": "OK", "us": 412,
+     "txn"?, "procedure"?, "type"?, "code": "OK", "us": 412,
      "user"?, "credential"?, "request"?, "said"?, "allowed"?, "denied"?}
     {"time": ms, "node": 1, "lost": 12, "why": "…"}
 
@@ -84,9 +84,10 @@ class Stamp(NamedTuple):
     procedure: int = 0
     node: int = 0  # whose request it is; 0 = a client's
     asker: Asker | None = None
+    type: str = ""  # of a procedure that is submitted
 
 
-_NUMBERS: Final = Stamp._fields[7:-2]
+_NUMBERS: Final = Stamp._fields[7:-3]
 """Those that are written as decimal strings."""
 
 
@@ -239,7 +240,7 @@ class StampLog:
         return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
 
     def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, object]:
-        surface, client, method, keys, tables, code, took_s, *numbers, node, asker = s
+        surface, client, method, keys, tables, code, took_s, *numbers, node, asker, type_ = s
         row: dict[str, object] = {
             "time": time_ms,
             "node": self._node,
@@ -264,6 +265,8 @@ class StampLog:
                 row[name] = str(value)
         row["code"] = code
         row["us"] = round(took_s * 1e6)
+        if type_:
+            row["type"] = type_
         if asker is not None:
             row |= {name: value for name, value in asker._asdict().items() if value}
             row["allowed"] = not asker.denied

@@ -101,6 +101,10 @@ def _of_txn(txn: int) -> Known:
     return {"txn": txn}
 
 
+def _of_type(name: str, *_: object) -> Known:
+    return {"type": name}
+
+
 def _of_procedure(procedure: int, *_: object, **__: object) -> Known:
     return {"procedure": procedure}
 
@@ -206,7 +210,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "drop_table": Row("table.drop", _of_table),
     "control": Row("procedure.{0}"),
     "access": Row("{0}"),
-    "submit": Row("procedure.submit", then=lambda id: {"procedure": id}),
+    "submit": Row("procedure.submit", _of_type, lambda id: {"procedure": id}),
     "procedure": Row("procedure.get", _of_procedure),
     "procedures": Row("procedure.list"),
     "procedure_page": Row("procedure.list"),

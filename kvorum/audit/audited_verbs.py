@@ -21,7 +21,7 @@ from kvorum.api import verbs as _all  # noqa: F401 - every verb is in the table 
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.audit_log import OK, Asker, Key, Stamp, StampLog
 from procedures.engine import plain_data
-from procedures.verbs import PROC_CONTROL, ProcControl
+from procedures.verbs import PROC_CONTROL, PROC_SUBMIT, PROC_SUBMIT_MORE, ProcControl, ProcSubmit
 
 _SURFACE: Final = "native"
 _DENIED: Final = frozenset({Forbidden.code, Unauthenticated.code})
@@ -73,6 +73,8 @@ def _plan(verb: Verb) -> _Plan:
 _PLANS: Final = {verb.number: _plan(verb) for verb in VERBS}
 _NEWEST: Final = {verb.number for verb in VERBS if verb.keys and "read_ts" in verb.shown}
 _CONTROL_AT: Final = ProcControl.verb.at("args")
+_SUBMITS: Final = (PROC_SUBMIT, PROC_SUBMIT_MORE)
+_TYPE_AT: Final = ProcSubmit.verb.at("name")
 
 
 class NativeStamps:
@@ -118,9 +120,11 @@ class NativeStamps:
                     tables = (named[0][0],)
                 else:
                     keys = named
-        name = str(method) if plan is None else plan.name
+        name, type_ = str(method) if plan is None else plan.name, ""
+        if method in _SUBMITS and code == OK:
+            type_ = request[_TYPE_AT]
         common = (_SURFACE, client, name, keys, tables, code, took_s)
-        self._stamps.add(Stamp._make((*common, *numbers, node, asker)))
+        self._stamps.add(Stamp._make((*common, *numbers, node, asker, type_)))
 
     def login_failed(self, client: str, user: str, error: KvorumError) -> None:
         """`user`: who it claimed to be. What it showed to prove it is nobody's business."""

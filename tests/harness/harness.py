@@ -21,6 +21,7 @@ from kv.storage.memory import MemoryEngine
 from kvorum.master.bus import NodeBus
 from tests.harness.saboteur import Case, Hurt, Saboteur, sabotaged
 from tests.harness.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
+from tests.harness.site_scenarios import neighbours
 from tests.harness.world import Place
 from tests.kit.simloop import SimLoop, run
 
@@ -30,7 +31,9 @@ FAULTS = (Hurt.FAILS, Hurt.TWICE)
 
 
 def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where nodes keep points, and an engine in memory that has something to put there."""
+    """Where nodes keep points, an engine in memory that has something to put there, and another
+    cluster for links.
+    """
     monkeypatch.chdir(tmp_path)
     for name, value in LIMITS.items():
         monkeypatch.setattr(limits, name, value)
@@ -45,6 +48,7 @@ def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         init(self, store, replace(config, engine="rocks"), *rest)
 
     monkeypatch.setattr(NodeBus, "__init__", with_files)
+    neighbours(monkeypatch)
 
 
 def registered() -> set[str]:

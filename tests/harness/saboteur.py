@@ -25,6 +25,7 @@ from procedures.engine import core
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import StepDef
 from procedures.engine.runner import Failed, Runner, TryAgain
+from procedures.engine.store import Fenced
 
 if TYPE_CHECKING:
     from tests.harness.world import Place
@@ -86,15 +87,23 @@ class Saboteur:
             case Hurt.MASTER_BEFORE:
                 await self._fall(store)
             case Hurt.MASTER_AFTER:
-                await inner()
+                await self._tried(inner)
                 await self._fall(store)
             case Hurt.OTHER_BEFORE:
                 await self._lose(self.place.victim(self._number(store)))
             case Hurt.OTHER_AFTER:
-                found = await inner()
+                found = await self._tried(inner)
                 await self._lose(self.place.victim(self._number(store)))
                 return found
         return await inner()
+
+    async def _tried(self, inner: Any) -> Any:
+        """There is nothing after a write that is refused: of a step whose procedure was aborted."""
+        try:
+            return await inner()
+        except Fenced:
+            self.done = True
+            raise
 
     def _number(self, store: KvStore) -> int:
         for number, node in self.place.cluster.nodes.items():

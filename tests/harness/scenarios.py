@@ -23,6 +23,7 @@ from procedures.master.map.nodes import NodeState, all_nodes
 from procedures.sink.format.sink_records import attempt_key, marker_key
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CATALOG_TTL_S
+from tests.harness.site_scenarios import left_nothing, linked, to_link
 from tests.harness.sql_scenarios import SQL_SCENARIOS
 from tests.harness.transfer_scenarios import TRANSFER_SCENARIOS
 from tests.harness.world import ROWS, TABLE, Place
@@ -616,6 +617,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ModifyTable": Scenario(_sql, _is_modified, "ALREADY_EXISTS"),
     **{name: Scenario(*parts) for name, parts in SQL_SCENARIOS.items()},
     **{name: Scenario(*parts) for name, parts in TRANSFER_SCENARIOS.items()},
+    "kvorum.site": Scenario(to_link, left_nothing, start=linked),
     "kvorum.place_table": Scenario(_fewer, _two_copies),
     "AddReplica": Scenario(_lacking, _has, nodes=4, may_fail=True),
     "RemoveReplica": Scenario(_having, _has_not, may_fail=True),

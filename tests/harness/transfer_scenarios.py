@@ -144,17 +144,6 @@ async def _changed_nothing(place: Place, args: Any, happened: bool) -> Any:
     return None
 
 
-async def _to_nowhere(place: Place) -> Any:
-    await place.table()
-    return {"site": "nowhere", "tables": [{"table": ["default", "t"]}]}
-
-
-async def _links_nothing(place: Place, args: Any, happened: bool) -> Any:
-    """Links that are hurt: tests/kvorum/sites."""
-    found = await place.db.namespaces()
-    return f"{found}" if NAMESPACE in found else None
-
-
 async def _to_stand_by(place: Place) -> Any:
     """A link that nobody serves."""
     await place.table()
@@ -184,6 +173,5 @@ TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.export": (_to_export, _is_exported, "TARGET_IN_USE"),
     "kvorum.import": (_to_import, _is_imported, "IMPORT_ROW"),
     "kvorum.check": (_to_check, _changed_nothing),
-    "kvorum.site": (_to_nowhere, _links_nothing, "SITE_NOT_FOUND", 3, True),
     "kvorum.site_role": (_to_stand_by, _stands_by),
 }

@@ -114,7 +114,9 @@ class Site(Nodes):
     def __init__(self, directory: Path, sites: Path) -> None:
         self.local = LocalCluster.create(directory, 1, free_port_base(2))
         self.base = self.local.node(1).base
+        self.audit = directory.with_suffix(".audit")
         self.options = ("--advertise", CABLES_HOST, "--sites-file", str(sites))
+        self.options += ("--audit", str(self.audit))
         self.cables = Cables({1: self.base})
 
     @property
@@ -300,6 +302,7 @@ def test_r3_a_lost_site_and_the_way_back(tmp_path: Path) -> None:
         put(main, "late", "not sent")
         main.kill(1)
         role(standby, "active")
+        assert SITE_ROLE in standby.audit.read_text(), "nobody knows who failed over"
         put(standby, "before", "of the stand-by")
         main.start(1)
         main.cables.heal()

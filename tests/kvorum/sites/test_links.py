@@ -14,11 +14,14 @@ import pytest
 
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, NotFound
+from kvorum.api.model import Column
 from kvorum.api.site_links import SITE_LINK, SITE_ROLE
 from kvorum.connecting import aconnect
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.sites import site
 from kvorum.sites.links import link_of
 from kvorum.sites.sites_file import site_of
+from tests.kit.commands import told
 from tests.kvorum.cluster.three import Trio, client, trio
 
 WAIT_S = 30.0
@@ -60,11 +63,12 @@ async def seen(db: AsyncDatabase, table: str, key: str, value: bytes | None) -> 
 
 
 async def test_r3_two_clusters_take_over_from_each_other(tmp_path: Path) -> None:
-    """A link would not begin, not go on after a crash of its node, or not end."""
+    """A link would not begin, lose what was there before, or not add what both count."""
     async with two(tmp_path) as (clusters, dbs):
         await dbs[0].table("default", "t").put("old", "of 0")
         await dbs[1].table("default", "t").put("older", "of 1")
-        ids = [await db.submit(SITE_LINK, arguments(number)) for number, db in enumerate(dbs)]
+        for number, db in enumerate(dbs):
+            await db.submit(SITE_LINK, arguments(number))
         await seen(dbs[1], "t", "old", b"of 0")
         await seen(dbs[0], "t", "older", b"of 1")
         await dbs[0].table("default", "t").put("new", "of 0")
@@ -78,6 +82,15 @@ async def test_r3_two_clusters_take_over_from_each_other(tmp_path: Path) -> None
         figures = clusters[0].nodes[1].site_figures()
         assert figures["rows.site-1"] >= 3
         assert 0 <= figures["lag_ms.site-1"] < 30_000
+
+
+@pytest.mark.slow
+async def test_r3_a_link_outlives_its_node_and_is_made_anew(tmp_path: Path) -> None:
+    """It would not go on after a crash, not end; or what both have counted would be doubled."""
+    async with two(tmp_path) as (clusters, dbs):
+        ids = [await db.submit(SITE_LINK, arguments(number)) for number, db in enumerate(dbs)]
+        await dbs[0].table("default", "hits").put("page", "5")
+        await seen(dbs[1], "hits", "page", b"5")
         await clusters[0].crash(1)
         await dbs[1].table("default", "t").put("new", "of 1, while 0 was down")
         await clusters[0].start(1)
@@ -87,14 +100,44 @@ async def test_r3_two_clusters_take_over_from_each_other(tmp_path: Path) -> None
             with pytest.raises(KvorumError):
                 await db.wait(id, timeout_ms=40_000)
             assert [row async for row in db.table("kvorum_sites", "cursors").rows()] == []
+        for number, db in enumerate(dbs):
+            await db.submit(SITE_LINK, arguments(number))
+        await dbs[0].table("default", "t").put("new", "by a link that was made anew")
+        await seen(dbs[1], "t", "new", b"by a link that was made anew")
+        await dbs[1].table("default", "hits").put("page", "6")
+        await seen(dbs[0], "hits", "page", b"6")
+        await seen(dbs[1], "hits", "page", b"6")
+
+
+@pytest.mark.slow
+async def test_r3_a_link_that_lives_for_ever_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its history, or the snapshots that it holds, would fill the cluster."""
+    monkeypatch.setattr(site, "SITE_SPAN_MS", 100)
+    async with two(tmp_path) as (_, dbs):
+        id, _ = [await db.submit(SITE_LINK, arguments(number)) for number, db in enumerate(dbs)]
+        sizes = []
+        async with asyncio.timeout(2 * WAIT_S):
+            for number in range(20):
+                await dbs[1].table("default", "t").put("k", f"{number}")
+                await seen(dbs[0], "t", "k", b"%d" % number)
+                sizes.append(len((await dbs[0].procedure(id)).steps or ()))
+        assert max(sizes) <= 3, sizes
+        assert (await dbs[0].procedure(id)).extra["attempt"] > 5
+        assert len(await dbs[0].snapshots()) <= 3
 
 
 async def test_r3_a_link_that_cannot_be_is_refused(tmp_path: Path) -> None:
     """It would wait for ever without a word, or take over from itself."""
     async with two(tmp_path) as (_, dbs):
+        for db in dbs:
+            await db.create_table("default", "c", columns=[Column("n", "int4")], primary_key=["n"])
+        sql = {"table": ["default", "c"], "rule": "counter"}
         for args, code in (
             ({**arguments(0), "site": "nowhere"}, "SITE_NOT_FOUND"),
             ({"site": "site-1", "tables": [{"table": ["default", "none"]}]}, "TABLE_NOT_FOUND"),
+            ({"site": "site-1", "tables": [sql]}, "INVALID_ARGUMENT"),
         ):
             with pytest.raises(KvorumError) as failed:
                 await dbs[0].wait(await dbs[0].submit(SITE_LINK, args), timeout_ms=20_000)
@@ -134,9 +177,9 @@ def test_r3_the_file_of_sites(tmp_path: Path) -> None:
     place = site_of(str(file), "good")
     assert list(place.addresses) == [("a", 7600), ("b", 7600)]
     assert "sesame" not in repr(place)
-    for site in ("http", "odd", "number"):
-        with pytest.raises(InvalidArgument, match=site):
-            site_of(str(file), site)
+    for name in ("http", "odd", "number"):
+        with pytest.raises(InvalidArgument, match=name):
+            site_of(str(file), name)
     for where in (str(file), ""):
         with pytest.raises(NotFound) as failed:
             site_of(where, "elsewhere")
@@ -149,29 +192,34 @@ def test_r3_the_file_of_sites(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_r3_fail_over_and_fail_back(tmp_path: Path) -> None:
     """Clients would write to a stand-by, the link would not, or nobody could after a fail-over."""
-    async with two(tmp_path) as (_, dbs):
+    async with two(tmp_path) as (clusters, dbs):
         for number, db in enumerate(dbs):
             await db.submit(SITE_LINK, arguments(number))
         await dbs[0].table("default", "t").put("k", "of 0")
         await seen(dbs[1], "t", "k", b"of 0")
 
-        async def role(number: int, role: str) -> Any:
-            args = {"site": f"site-{1 - number}", "role": role}
-            return await dbs[number].wait(
-                await dbs[number].submit(SITE_ROLE, args), timeout_ms=40_000
-            )
+        async def command(*words: str) -> Any:
+            """Of who operates cluster 1."""
+            return await asyncio.to_thread(told, "site", *words, connect=clusters[1].url)
 
-        told = await role(1, "standby")
-        assert told["switched"] == ["default.t", "default.hits"]
+        (link,) = (await command("list"))["items"]
+        assert (link["site"], link["role"]) == ("site-0", "active")
+        switched = await command("demote", "site-0")
+        assert switched["switched"] == ["default.t", "default.hits"]
         with pytest.raises(KvorumError) as refused:
             await dbs[1].table("default", "t").put("k", "of 1")
         assert refused.value.code == "SITE_STANDBY"
         await dbs[0].table("default", "t").put("k", "of 0, again")
         await seen(dbs[1], "t", "k", b"of 0, again")
-        await role(1, "active")
+        await command("promote", "site-0")
         await dbs[1].table("default", "t").put("k", "of 1")
         await seen(dbs[0], "t", "k", b"of 1")
-        assert (await role(1, "active"))["switched"] == []
+        assert (await command("promote", "site-0"))["switched"] == []
+        assert (await command("conflicts"))["items"] == []
+        await command("remove", "site-0")
+        await begun(dbs[1], 0)
+        await command("add", "site-0", "default.t", "default.hits=counter")
+        await begun(dbs[1])
 
 
 async def begun(db: AsyncDatabase, count: int = 1) -> None:
@@ -239,7 +287,7 @@ async def test_r3_a_linked_table_is_not_changed_behind_its_link(tmp_path: Path) 
             found = await sql.execute("SELECT site, role, tables FROM kvorum.site_links")
             assert [row[:2] for row in await found.fetchall()] == [("site-1", "standby")]
             metrics = (await asking.get(f"{at[0]}/metrics")).text
-            assert 'kvorum_site_failures{site="site-1"}' in metrics
+            assert 'kvorum_site_failures_total{site="site-1"}' in metrics
             assert (await asking.get(f"{at[0]}/v1/sites/conflicts")).json() == {"items": []}
             assert (await asking.delete(f"{at[0]}/v1/sites/none")).status_code == 404
             answer = await asking.delete(f"{at[0]}/v1/sites/site-1")

@@ -183,6 +183,7 @@ def test_e7_procedures_and_refused_requests_are_in_it(tmp_path: Path) -> None:
         "PROC_SUBMIT",
         "PROC_CONTROL",
     }
+    assert [r["type"] for r in found if r["method"] == "PROC_SUBMIT"] == ["sample.wait"]
     (refused,) = [r for r in found if r["method"] == "put"]
     assert (refused["code"], refused["table"]) == ("TABLE_NOT_FOUND", ["default.none"])
     (malformed,) = [r for r in found if r["method"] == "POST /v1/batch"]
