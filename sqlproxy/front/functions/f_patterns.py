@@ -5,6 +5,7 @@ What runs a pattern: `sqlproxy.front.functions.linear_patterns`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -16,8 +17,11 @@ from sqlproxy.front.functions.linear_patterns import Found, Pattern, regex, too_
 from sqlproxy.front.types import letters
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import INVALID_ESCAPE, INVALID_PARAMETER, SqlError, unsupported
-from sqlproxy.values.memory import room
+from sqlproxy.values.memory import bytes_of, characters, room
 
+_MARK: Final = re.compile(r"\\(.)", re.DOTALL)  # in a replacement
+_GROUPS: Final = frozenset("&123456789")
+_MARKS: Final = 1 << 12  # between two breaks
 _SPECIAL: Final = re.compile(r"\\(.?)|[%_]", re.DOTALL)
 
 
@@ -188,22 +192,27 @@ def similar_to(pattern: str, escape: str | None = "\\") -> str | None:
 
 
 def _replacement(pattern: Pattern, text: str) -> Callable[[Found], str]:
-    parts = re.split(r"\\(.)", text, flags=re.DOTALL)
+    pieces: list[str | int] = []  # text, or the number of a group
+    times: Counter[int] = Counter()
+    fixed, last = [], 0
+    for mark in paused(_MARK.finditer(text), _MARKS):
+        fixed.append(text[last : mark.start()])
+        last = mark.end()
+        if mark[1] in _GROUPS:
+            group = 0 if mark[1] == "&" else int(mark[1])
+            if group <= pattern.groups:
+                pieces += ["".join(fixed), group]
+                fixed = []
+                times[group] += 1
+        else:
+            fixed.append("\\" if mark[1] == "\\" else mark[0])
+    pieces.append("".join([*fixed, text[last:]]))
+    size = characters(len(text) - 2 * times.total(), wide=not text.isascii())
 
     def call(found: Found) -> str:
-        out = [parts[0]]
-        for i in range(1, len(parts), 2):
-            mark = parts[i]
-            if mark == "&":
-                out.append(found[0] or "")
-            elif mark.isdigit() and mark != "0":
-                out.append((found[int(mark)] or "") if int(mark) <= pattern.groups else "")
-            elif mark == "\\":
-                out.append("\\")
-            else:
-                out.append("\\" + mark)
-            out.append(parts[i + 1])
-        return "".join(out)
+        room(size + sum(n * bytes_of(found[group] or "") for group, n in times.items()))
+        each = pieces if len(pieces) <= _MARKS else paused(pieces, _MARKS)
+        return "".join([one if isinstance(one, str) else found[one] or "" for one in each])
 
     return call
 

@@ -36,6 +36,7 @@ VALUES = (
     "format('%%{n}s', 'x')",
     "replace(repeat('x', {n} / 100), 'x', repeat('y', 100))",
     "regexp_replace(repeat('x', {n} / 100), 'x', repeat('y', 100), 'g')",
+    "regexp_replace(repeat('x', {n} / 100), 'x+', repeat('\\&', 100))",
     "encode(repeat('x', {n} / 2)::bytea, 'hex')",
     "encode(repeat('x', {n})::bytea, 'escape')",
     "overlay(repeat('x', {n} / 2) placing repeat('y', {n} / 2) from 1)",

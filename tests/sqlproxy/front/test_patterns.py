@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
 from sqlproxy.front.functions.f_patterns import FUNCTIONS
 from sqlproxy.front.functions.linear_patterns import regex
+from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import SqlError
 
 _like = FUNCTIONS["textlike"].call
@@ -140,3 +141,21 @@ def test_a_like_that_ends_in_an_escape_is_an_error_when_it_is_reached() -> None:
     assert _like("b", "a\\") is False
     with pytest.raises(SqlError):
         _like("ab", "a\\")
+
+
+def test_a_long_replacement_takes_breaks_and_its_result_has_a_bound() -> None:
+    """What a replacement names again and again was made before it was looked how much that is; and
+    one of megabytes of marks held its session for a second for each match.
+    """
+    breaks: list[int] = []
+    set_breaks(lambda: breaks.append(1))
+    try:
+        assert _replace("ab", "(a)(c)?", "[\\1\\2\\3\\&\\0\\x\\\\]") == "[aa\\0\\x\\]b"
+        breaks.clear()
+        assert _replace("xy", "x", "\\&" * 1_000_000) == "x" * 1_000_000 + "y"
+        assert len(breaks) > 200
+    finally:
+        set_breaks(no_break)
+    with pytest.raises(SqlError) as caught:
+        _replace("x" * 1_000_000, "x+", "\\&" * 1_000_000)
+    assert caught.value.sqlstate == "54000"
