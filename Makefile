@@ -83,7 +83,7 @@ verify: setup ## ten minutes of every workload on three nodes that are killed, p
 
 drills: setup ## clusters of real processes whose nodes are killed, cut off, filled up, replaced, … (DRILLS="suspend restore")
 	@$(PY) -m tests.drills $(DRILLS)
-	@$(if $(DRILLS),,SITES_CUT_S=60 $(PY) -m pytest -n 0 tests/processes/test_two_clusters.py tests/processes/test_cluster_sites.py)
+	@$(if $(DRILLS),,SITES_CUT_S=60 $(PY) -m pytest -n 0 -o faulthandler_timeout=0 tests/processes/test_two_clusters.py tests/processes/test_cluster_sites.py)
 
 sim-txn: setup ## thousands of whole clusters with transactions, then builds broken on purpose (SEEDS=1..5000)
 	@$(PY) -m tests.sim.cluster --seeds $(SEEDS) --jobs $$(nproc)

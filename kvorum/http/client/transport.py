@@ -27,6 +27,7 @@ IDLE_S_MAX = 30.0
 """A connection idle for longer may be closed by the server at any moment: it is not used again."""
 
 _TOKEN = "kvorum-causal-token"
+_TOKEN_SEEN = _TOKEN.encode()
 
 
 class Answer(NamedTuple):
@@ -198,7 +199,7 @@ class HttpTransport:
             answer = await connection.request(message)
             if connection.usable:
                 self._idle.append(connection)
-        token = answer.headers.get(_TOKEN.encode(), b"")
+        token = answer.headers.get(_TOKEN_SEEN, b"")
         if token.isdigit():
             self.heard.owe(int(token))
         return answer

@@ -5,6 +5,7 @@ setting. A token here is a little ahead of the node's clock, as one of another n
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,10 @@ from kv.base.timestamps import MAX, compose, physical_ms
 from kvorum.cli.doctor import node as looked_at
 from kvorum.http.client.transport import HttpTransport
 from kvorum.http.routes.openapi import DECLARED
+from tests.kit.commands import command, settings
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.kit.waiting import poll
 
 BATCH = b'{"ops": [{"op": "put", "ns": "default", "table": "t", "key": "a", "value": "b"}]}'
 HEADER = "Kvorum-Causal-Token"
@@ -202,3 +205,30 @@ def test_r1_clocks_are_shown(node: NodeProcess, http: httpx.Client) -> None:
         assert metric.samples[0].value == value
         assert metric.documentation != "Not described yet."
     assert {finding.check for finding in looked_at(node.base)} >= {"node", "clock"}
+
+
+def test_r1_a_proxy_hands_tokens_on(node: NodeProcess) -> None:
+    """Which has no clock of its own, and has asked nobody when the first token comes."""
+    base = free_port_base()
+    words = command("proxy", "--connect", node.url, "--port", str(base))
+    with subprocess.Popen(words, env=settings(), stdout=subprocess.DEVNULL) as proxy:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{base + 2}", timeout=20) as client:
+                poll(lambda: _answers(client))
+                token = elsewhere(node)
+                answer = client.put(
+                    "/v1/kv/default/t/k", content=b"v", headers={HEADER: str(token)}
+                )
+                assert answer.is_success, answer.text
+                assert token_of(answer) >= int(answer.json()["version"]) > token
+                refused = client.get("/v1/kv/default/t/k", headers={HEADER: str(MAX)})
+                assert refused.status_code == 400, refused.text
+        finally:
+            proxy.terminate()
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/healthz").is_success
+    except httpx.TransportError:
+        return False
