@@ -58,6 +58,7 @@ class _Index:
     unique: bool
     adds: bool  # not while it is delete-only
     partial: bool
+    used: tuple[int, ...]  # places of all that its entries are made of, but for the row's key
     filled: bool  # else what is deleted may come later, from a snapshot of before (kv.mvcc.ingest)
 
     def entry(self, row: Row) -> tuple[bytes, bytes, bool] | None:
@@ -130,6 +131,7 @@ class TableWriter:
                 index.unique,
                 index.state != DELETE_ONLY,
                 bool(index.where),
+                tuple(place[number] for number in index.used_ids),
                 index.state == PUBLIC,
             )
             for index in table.indexes
@@ -217,7 +219,10 @@ class TableWriter:
         else:
             t.delete(old.key)
             self._put_new(t, key, value, row)
+        values, moved = old.values, key != old.key
         for index in self._indexes:
+            if index.adds and not moved and all(values[at] is row[at] for at in index.used):
+                continue  # the same entry
             # An index that only loses entries asks its predicate nothing of the new row.
             had, made = index.stored(old.values), index.entry(row) if index.adds else None
             before, old_entry = (None, None) if had is None else had[:2]

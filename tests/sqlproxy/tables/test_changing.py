@@ -262,3 +262,14 @@ def test_f1_a_dropped_index_refuses_no_update() -> None:
         store.commit()
         key, value = codec(dropped).encode_row(row)
         assert store.rows == {table_prefix(dropped.id) + key: value}
+
+
+def test_an_index_that_a_change_does_not_touch_costs_nothing(monkeypatch: Any) -> None:
+    """UPDATE of all rows makes each entry of every index twice, to find that it is the same."""
+    t = replace(table(), indexes=table().indexes[:1])
+    out, store, row = writer(t), Store(), (1, 2, "x")
+    out.insert(store, row)  # type: ignore[arg-type]
+    store.commit()
+    monkeypatch.setattr(type(index_codec(t, t.indexes[0])), "entry", None)
+    out.update(store, Stored(out.key_of(row), row, 1), (*row[:2], "y"))  # type: ignore[arg-type]
+    assert [op.key for op in store.buffer.ops()] == [out.key_of(row)]
