@@ -377,6 +377,11 @@ class Transaction(TxnReads):
         assert self.renews
         self.read_ts = await self._client.reader.now()
 
+    @property
+    def locked(self) -> int:
+        """How many keys it has locked."""
+        return 0 if self._locks is None else self._locks.count
+
     def creates(self, key: bytes) -> bool:
         """Whether it writes this key on condition that it is absent; also when it is over."""
         if self._buffer.spilled:

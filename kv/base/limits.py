@@ -84,7 +84,7 @@ COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning inclu
 RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
 TXN_READS_MAX: Final = 100_000  # keys and ranges that a serializable transaction remembers …
 TXN_LOCKS_MAX: Final = 100_000  # keys that a transaction locks before its commit
-SQL_LOCKED_KEYS_MAX: Final = 4_096  # that one INSERT locks at READ COMMITTED
+SQL_LOCKED_KEYS_MAX: Final = 20_000  # that changes of a block at READ COMMITTED lock
 TXN_READ_BYTES_MAX: Final = 16 * MiB  # … and their bytes
 GUARD_ROWS: Final = 10_000  # of its ranges that one request looks at …
 GUARD_BYTES: Final = 8 * MiB  # … or so many bytes of them; the next one goes on there
@@ -811,6 +811,7 @@ assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
 assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
 assert max(DEADLOCK_WAITS_MAX, LOCKS_REPORTED_MAX) <= LIST_ITEMS_MAX
 assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
+assert SQL_LOCKED_KEYS_MAX < TXN_LOCKS_MAX, "the rest is for what is locked in so many words"
 assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
 assert REROUTE_WAIT_MS_MAX < NEWBORN_WAIT_MS < MERGE_FREEZE_MS_MAX < DEADLINE_MS_DEFAULT

@@ -32,7 +32,7 @@ from sqlproxy.front.closures.raising import inside, raises
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.reading import Stored
-from sqlproxy.tables.row_locking import Wait, lock_found
+from sqlproxy.tables.row_locking import Wait, has_room, lock_found
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 
@@ -244,7 +244,7 @@ async def _stored(work: Work, table: Table, keys: Sequence[bytes]) -> dict[bytes
     rows = codec(table)
     found: dict[bytes, Stored] = {}
     wanted = sorted(set(keys))
-    if work.t.renews:
+    if has_room(work.t, len(wanted)):
         await lock_found(work.t, wanted, Wait(table.name))
     for at in range(0, len(wanted), SQL_LOOKUP_ROWS):
         some = wanted[at : at + SQL_LOOKUP_ROWS]

@@ -78,21 +78,28 @@ class Stale(Exception):
 async def lock_changed(
     t: Transaction, table: Table, rows: Sequence[Found[T]], meant: Callable[[Stored], T | None]
 ) -> Sequence[Found[T]]:
-    """The rows that a change means, locked if the transaction is READ COMMITTED."""
-    if not t.renews or not rows:
+    """The rows that a change means, locked if the transaction is READ COMMITTED, and there is
+    room.
+    """
+    if not rows or not has_room(t, len(rows)):
         return rows
     return await lock_rows(t, table, rows, meant, Wait(table.name))
 
 
 async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
-    """READ COMMITTED: what is read of these keys from now on stays until the end. Many are not
-    locked: what is to be new is a condition of the commit, too.
+    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is
+    room.
     """
     if not t.renews:
         return
-    if len(keys) <= SQL_LOCKED_KEYS_MAX:
+    if has_room(t, len(keys)):
         await Wait(table.name).lock(t, keys)
     await t.renew()
+
+
+def has_room(t: Transaction, keys: int) -> bool:
+    """Whether it locks so many more. What a change does to others is a condition of the commit."""
+    return t.renews and t.locked + keys <= SQL_LOCKED_KEYS_MAX
 
 
 async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> None:

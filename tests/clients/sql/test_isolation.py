@@ -409,6 +409,18 @@ def test_p10_counters_never_repeat(sql: Sql, db: psycopg.Connection) -> None:
         ), key
 
 
+@pytest.mark.slow
+def test_p10_a_block_changes_more_rows_than_it_locks(begin: Begin, db: psycopg.Connection) -> None:
+    """A load at READ COMMITTED would end where the locks of a transaction end."""
+    one = begin(RC)
+    for low in (1_000, 20_000):
+        made = one.run(f"INSERT INTO test SELECT g, 0 FROM generate_series({low}, {low} + 15000) g")
+        assert made == 15_001
+    assert one.run("UPDATE test SET value = 1 WHERE id > 10") == 30_002
+    assert one.ends()
+    assert db.execute("SELECT sum(value) FROM test WHERE id > 10").fetchone() == (30_002,)
+
+
 def test_p10_a_deadlock_has_one_victim(begin: Begin, db: psycopg.Connection) -> None:
     """Two blocks that lock in different orders would wait for each other until somebody gives
     up.
