@@ -639,6 +639,7 @@ SITE_LOOK_MS: Final = 5_000  # so long one look waits for news
 SITE_SPAN_MS: Final = 30_000  # so long a step of the link keeps its connection
 SITE_IDLE_MS: Final = 30_000  # so old the position on disk may be while nothing comes
 SITE_PAUSE_MS: Final = 2_000  # after a failure
+SITE_ASK_MS: Final = 60_000  # so long a failed procedure of a rule is not submitted again
 SITE_AHEAD_MS_MAX: Final = 60_000  # that a clock of the other cluster may be ahead
 SITE_CONFLICT_TTL_MS: Final = 30 * 86_400_000  # so long conflicts are told
 SITE_CONFLICT_VALUE_BYTES: Final = 4 * KiB  # that are told of a value in conflict

@@ -56,7 +56,9 @@ def _locks(args: Any) -> list[Lock]:
 
 @procedure(SITE_ROLE, locks=_locks)
 class SiteRole:
-    """ctx.state: tables ([[namespace, name, id], …] that this one switched)."""
+    """ctx.state: tables ([[namespace, name, id], …] that this one switched), link (its procedure),
+    was (the link's role before).
+    """
 
     def __init__(self, settled: Settled, changed: Changed) -> None:
         """`changed`: a hint to the caches of this node."""
@@ -65,8 +67,13 @@ class SiteRole:
     @step(first=True, undo="back")
     async def switch(self, ctx: StepContext) -> Outcome:
         """All tables in one transaction. Raises NotFound."""
-        _, role = _site_and_role(ctx.args)
-        ctx.state["tables"] = await self._switch(ctx, role)
+        site, role = _site_and_role(ctx.args)
+        link = await _link(ctx)
+        if link is None:
+            raise NotFound(f"there is no link to {site!r:.80}", code="SITE_NOT_FOUND")
+        tables = [tuple(one["table"]) for one in link["tables"]]
+        ctx.state["tables"] = await self._switch(ctx, link, tables, role, role)
+        ctx.state.update(link=link["procedure"], was=link["role"])
         ctx.state["until_ms"] = ctx.now_ms
         if role == "active":
             return go_on("settle")
@@ -92,22 +99,36 @@ class SiteRole:
 
     @undo
     async def back(self, ctx: StepContext) -> None:
+        """Of that link: it may have been removed meanwhile, and made anew."""
         _, role = _site_and_role(ctx.args)
-        if ctx.state["tables"]:
-            await self._switch(ctx, next(one for one in ROLES if one != role))
+        link, state = await _link(ctx), ctx.state
+        if link is not None and link["procedure"] == state["link"]:
+            other = next(one for one in ROLES if one != role)
+            tables = [(namespace, name) for namespace, name, _ in state["tables"]]
+            await self._switch(ctx, link, tables, other, state["was"])
 
-    async def _switch(self, ctx: StepContext, role: str) -> list[list[Any]]:
-        """Those that had the other role. Raises NotFound."""
+    async def _switch(
+        self,
+        ctx: StepContext,
+        link: dict[str, Any],
+        tables: Iterable[tuple[str, str]],
+        role: str,
+        told: str,
+    ) -> list[list[Any]]:
+        """Those that had another role than `role`; `told`: the link's. Raises NotFound."""
         site, _ = _site_and_role(ctx.args)
-        found, links = None, ctx.txn.table(NAMESPACE, LINKS)
-        with suppress(NotFound):  # there was never a link
-            found = await links.get(site)
-        if found is None:
-            raise NotFound(f"there is no link to {site!r:.80}", code="SITE_NOT_FOUND")
-        link: dict[str, Any] = json.loads(found.value)
-        links.put(site, json.dumps({**link, "role": role}))
-        tables = [tuple(one["table"]) for one in link["tables"]]
+        ctx.txn.table(NAMESPACE, LINKS).put(site, json.dumps({**link, "role": told}))
         return await switch(ctx, tables, role, self._changed)
+
+
+async def _link(ctx: StepContext) -> dict[str, Any] | None:
+    """As `kvorum.site` wrote it down, and the last change of its role."""
+    site, _ = _site_and_role(ctx.args)
+    with suppress(NotFound):  # there was never a link
+        if (found := await ctx.txn.table(NAMESPACE, LINKS).get(site)) is not None:
+            link: dict[str, Any] = json.loads(found.value)
+            return link
+    return None
 
 
 def _told(ctx: StepContext) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kv.base.errors import RestartTxn, Unavailable
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
     SITE_AHEAD_MS_MAX,
+    SITE_ASK_MS,
     SITE_CONFLICT_TTL_MS,
     SITE_CONFLICT_VALUE_BYTES,
     SITE_SPAN_MS,
@@ -189,7 +190,7 @@ class Taker:
             here = standing[row.id]
             joined = None
             if asks(row.table.rule, here, row.change):
-                nonce = _nonce(self._other, row, session.start_ts)
+                nonce = _nonce(self._other, row, here, session.start_ts)
                 joined = await self._join(row, here, nonce)
             ends = verdict(
                 row.table.rule, here, row.change, higher=self._me > self._other, joined=joined
@@ -279,8 +280,14 @@ class Taker:
         return mark is None or row.digest in mark.ours
 
 
-def _nonce(other: str, row: Taken, at: int) -> str:
-    return f"site-{other}-{row.change.version}-{row.digest.hex()}-{at}"
+def _nonce(other: str, row: Taken, here: Standing, at: int) -> str:
+    """Of what is asked: who asks it again gets the same procedure, also one that failed. After
+    SITE_ASK_MS it may be mended, and is asked anew.
+    """
+    asked = [row.table.procedure.encode(), b"" if here.value is None else b"=" + here.value]
+    digest = hashlib.sha256(b"/".join(asked)).hexdigest()[: 2 * _DIGEST_BYTES]
+    span = physical_ms(at) // SITE_ASK_MS
+    return f"site-{other}-{row.change.version}-{row.digest.hex()}-{digest}-{span}"
 
 
 def _shown(value: bytes | None) -> str | None:

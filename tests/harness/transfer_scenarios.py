@@ -149,7 +149,7 @@ async def _to_stand_by(place: Place) -> Any:
     await place.table()
     await place.run("CreateNamespace", {"namespace": NAMESPACE})
     await place.run("CreateTable", {"namespace": NAMESPACE, "name": LINKS})
-    link = json.dumps({"role": "active", "tables": [{"table": ["default", "t"]}]})
+    link = json.dumps({"procedure": "1", "role": "active", "tables": [{"table": ["default", "t"]}]})
     await place.db.table(NAMESPACE, LINKS).put("other", link)
     return {"site": "other", "role": "standby"}
 
