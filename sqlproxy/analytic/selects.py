@@ -999,7 +999,9 @@ class Selects:
     def _demand(self, select: Select, frame: Frame) -> None:
         """The conditions of a query have to be met."""
         self._asking.update((id(one), one) for one in select.conjuncts)
-        if frame.asked is not None and not select.aggregates:  # of no row they make one
+        asked = frame.asked
+        # ALL is true of no row, and aggregates make a row of none
+        if asked is not None and asked.kind != "all" and not select.aggregates:
             frame.demands = select.conjuncts
 
     def _pair(self, condition: Expr, source: Source, frame: Frame) -> None:

@@ -22,8 +22,10 @@ from kv.base.limits import (
 )
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Column, Expr, Order, walk
+from sqlproxy.front.bound.folding import volatile
 from sqlproxy.front.bound.statements import Select, TableItem, shown
 from sqlproxy.front.closures.compiling import Fn, compile
+from sqlproxy.rows.keys import EXACT
 from sqlproxy.tables.access import Access, Ordering, choose, fixed_columns
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.row_locking import Found, Wait, lock_rows
@@ -70,14 +72,21 @@ def _distinct_plan(select: Select) -> SelectPlan | None:
         return None
     if not all(isinstance(target.expr, Column) for target in select.targets):
         return None
+    # WHERE has to say the same of all rows that are alike in a key
+    if any(item.table.by_id(one).resolved.base not in EXACT for one in asked):
+        return None
+    if any(map(volatile, select.conjuncts)):
+        return None
     known = {one.column for one in order}
     hint = [*order, *(Ordering(column) for column in listed if column not in known)]
     access, is_sorted = choose(item.table, select.conjuncts, hint)
     fixed = fixed_columns(access)
+    left, count = set(listed) - fixed, 0
     if not is_sorted or access.points or not set(asked) <= {*listed, *fixed}:
         return None
-    left, count = set(listed) - fixed, 0
-    while left or access.components[count - 1] in fixed:
+    if not left or not left <= set(access.components):  # one row, or sorted as no two are alike
+        return None
+    while left:
         left.discard(access.components[count])
         count += 1
     return SelectPlan(select, item, access, sort=False, distinct=count)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlproxy.front.bound.env import NO_SETTINGS, Catalog, Env
+from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.answers import Values
 from sqlproxy.pg.style import Style
@@ -53,6 +53,7 @@ class SessionEnv(Env):
         self.params = values
         self.slept = 0.0
         self.memo = None
+        self.catalog = session.catalog  # a cursor goes on beside statements that ask other things
         self._session, self.numbers = session, numbers
         activity = session.activity
         self._began_us = activity.statement_us = session.services.clock.now_ms() * 1000
@@ -60,7 +61,7 @@ class SessionEnv(Env):
             activity.transaction_us = self._began_us
         self._now_us = activity.transaction_us
 
-    def __getattr__(self, name: str) -> datetime | Mapping[str, str] | Style | Catalog:
+    def __getattr__(self, name: str) -> datetime | Mapping[str, str] | Style:
         """What is not kept: it is found each time it is asked."""
         match name:
             case "now":
@@ -69,8 +70,6 @@ class SessionEnv(Env):
                 return self.statement_time()
             case "session":
                 return CurrentSettings(self._session)
-            case "catalog":
-                return self._session.catalog
             case "style":
                 return self._session.style
             case _:

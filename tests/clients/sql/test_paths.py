@@ -122,6 +122,10 @@ def _pairs(tables: _Tables) -> list[tuple[str, str]]:
     if tables.columns[name] == "uuid":  # of which PostgreSQL has neither
         name = "id"
     of = f"coalesce({name}, {name})"
+    some = chance.sample([*tables.columns, "id"], chance.choice((1, 2, 2)))
+    listed = ", ".join(some)
+    equal = [f"{one} = {tables.value(one)}" for one in some[: chance.choice((0, 1, 2))]]
+    narrow = " AND ".join([*equal, chance.choice((f"{some[0]} IS NULL", tables.simple(), "true"))])
     return [
         (
             f"SELECT * FROM t WHERE {where} ORDER BY {order}{bound}",
@@ -143,6 +147,11 @@ def _pairs(tables: _Tables) -> list[tuple[str, str]]:
         (
             f"SELECT DISTINCT {name} FROM t ORDER BY {name} LIMIT 3",
             f"SELECT {name} FROM t GROUP BY {name} ORDER BY {of} LIMIT 3",
+        ),
+        (
+            f"SELECT DISTINCT {listed} FROM t WHERE {narrow} ORDER BY {listed} LIMIT 9",
+            f"SELECT {listed} FROM t WHERE ({narrow}) IS TRUE GROUP BY {listed} "
+            f"ORDER BY {listed} LIMIT 9",
         ),
     ]
 
@@ -348,6 +357,7 @@ def _joins(chance: random.Random) -> list[tuple[str, str]]:
     more = chance.choice(("", " AND a.v = b.y", " AND b.y > 1", " AND a.w = b.x"))
     kind = chance.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
     equal = f"a.{column} = b.{other}"
+    compare = chance.choice(("=", "<>", "<"))
     shapes = [
         f"SELECT a.k, b.id FROM a {kind} b ON @{equal}@{more} WHERE {few} ORDER BY 1, 2",
         f"SELECT a.k, b.id FROM a {kind} b ON a.k = b.id WHERE @{equal}@ AND {few} ORDER BY 1, 2",
@@ -378,6 +388,14 @@ def _joins(chance: random.Random) -> list[tuple[str, str]]:
         f"SELECT id FROM b WHERE @id = (SELECT max({column}) FROM a WHERE {few})@",
         f"SELECT a.v, count(b.id) FROM a LEFT JOIN b ON @{equal}@ WHERE {few} GROUP BY 1 "
         f"HAVING EXISTS (SELECT FROM b c WHERE @c.x = a.v@) ORDER BY 1",
+        f"SELECT a.k FROM a WHERE @a.v {compare} ALL (SELECT x FROM b WHERE {equal} AND b.id < 9)@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @b.x {compare} ALL (SELECT v FROM a WHERE {equal} AND {few})@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @b.x {compare} ANY (SELECT v FROM a WHERE {equal} AND {few})@ "
+        "ORDER BY 1",
+        f"SELECT b.id FROM b WHERE @b.x {compare} (SELECT v FROM a WHERE {equal} AND a.k = 4)@ "
+        "ORDER BY 1",
         f"SELECT b.id FROM b WHERE @(x, y) IN (SELECT {column}, v FROM a WHERE {few})@ ORDER BY 1",
     ]
     found = []
@@ -429,6 +447,20 @@ def test_rows_of_one_table_say_which_of_another_matter(sql: Any, seed: int) -> N
         done = db.execute(f"DELETE FROM b USING a WHERE {equal}".encode())
         assert done.rowcount == wanted
         assert db.execute(counted.encode()).fetchall() == [(0,)]
+
+
+def test_rows_alike_in_a_key_need_not_be_alike(sql: Any) -> None:
+    """DISTINCT passes over a row that WHERE wants, as one before it has the same key."""
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE v (id int PRIMARY KEY, n numeric, f float8)")
+        db.execute("CREATE INDEX v_n ON v (n)")
+        db.execute("CREATE INDEX v_f ON v (f)")
+        db.execute("INSERT INTO v VALUES (1, 1.0, 0), (2, 1.00, '-0')")
+        for column, text in (("n", "1.00"), ("f", "-0")):
+            asked = f"SELECT DISTINCT {column} FROM v WHERE {column}::text = '{text}' LIMIT 3"
+            assert len(db.execute(asked.encode()).fetchall()) == 1
+        asked = "SELECT DISTINCT n FROM v WHERE random() > 2 OR id > 1 LIMIT 3"
+        assert len(db.execute(asked.encode()).fetchall()) == 1
 
 
 def test_the_way_of_each_join(sql: Any) -> None:

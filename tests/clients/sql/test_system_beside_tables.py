@@ -61,6 +61,16 @@ def test_sizes_and_last_values_are_known_beside_tables(own: psycopg.Connection) 
     assert found.fetchone() == (True, True, 1)
 
 
+def test_a_cursor_keeps_what_it_asked_for(own: psycopg.Connection) -> None:
+    """A cursor goes on with what another statement had asked of the system since, or without it."""
+    with own.transaction():
+        own.execute("DECLARE c CURSOR FOR SELECT pg_table_size('own'::regclass) > 0 FROM own")
+        assert own.execute("FETCH 1 FROM c").fetchall() == [(True,)]
+        other = own.execute("SELECT format_type(23, -1) FROM own LIMIT 1")
+        assert other.fetchall() == [("integer",)]
+        assert own.execute("FETCH 2 FROM c").fetchall() == [(True,), (True,)]
+
+
 def test_statements_of_every_kind_take_them(own: psycopg.Connection) -> None:
     """COPY, EXPLAIN, cursors, views, parameters and CREATE TABLE AS each run a query in their own
     way.

@@ -62,6 +62,7 @@ GIVEN: dict[str, Any] = {
     "values": {"partition.auto": 1},
     "cron": "* * * * *",
     "what": "user.list",
+    "site": "there",
     "fn": lambda t: t.table("default", "t").put(b"r", b"v"),
 }
 READS = {
@@ -76,6 +77,8 @@ READS = {
     "Database.procedures",
     "Database.queues",
     "Database.schedules",
+    "Database.site_conflicts",
+    "Database.sites",
     "Database.snapshots",
     "Database.status",
     "Database.tables",

@@ -175,7 +175,8 @@ def test_p1_explain_names_tables_and_ranges(filled: psycopg.Connection) -> None:
     lines = [row[0] for row in filled.execute(text)]
     assert lines[0] == "DuckDB (Select)"
     assert "  Index Only Scan using o_cid on o" in lines
-    assert "  Seq Scan on c" in lines
+    assert "  Index Scan using c_pkey on c" in lines
+    assert "    Keys: of o" in lines
 
 
 def test_p1_explain_analyze_counts_what_duckdb_reads(filled: psycopg.Connection) -> None:

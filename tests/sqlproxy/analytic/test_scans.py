@@ -45,7 +45,7 @@ TABLE = Table(
 class _Store:
     """Rows of a snapshot, of which some were changed since; `locked`: rows with an intent."""
 
-    start_ts = READ_TS
+    read_ts = READ_TS
 
     def __init__(self, count: int, newer: set[int], locked: set[int], page: int) -> None:
         self._page, self._locked = page, locked
