@@ -69,6 +69,8 @@ _NOT = frozenset(  # of the clock, of types that it is not, or of what has no zo
         "now",
         "statement_timestamp",
         "clock_timestamp",
+        "pg_conf_load_time",
+        "pg_postmaster_start_time",
         "transaction_timestamp",
         "pg_sleep",
         "pg_sleep_until",

@@ -40,7 +40,7 @@ BODIES: dict[str, Any] = {
     "/v1/schedules": {"name": "s", "procedure": "sample.transfer"},
     "/v1/locks/steal": {"resource": "till"},
 }
-NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s"}
+NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}
 
 
 def namespace_of(route: Route | Declared) -> str:
