@@ -301,6 +301,7 @@ class _Overlay:
         self._ctx = ctx
         self._ops: dict[bytes, Op] = {}
         self._journal: list[tuple[bytes, Op | None]] = []
+        self.start_ts = 0
         self.renews = False  # it reads at the snapshot of its step
 
     def mark(self) -> int:
