@@ -95,8 +95,14 @@ class AsyncOperating:
         self, procedure: int = 0, *, limit: int = 100, before: int = 0
     ) -> list[dict[str, Any]]:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
-        request = {"id": procedure or None, "limit": limit, "before": before or None}
-        return list(await self._backend.control("audit.list", request))
+        found: list[dict[str, Any]] = []
+        while True:  # one answer has looked at so many at most
+            said = {"id": procedure or None, "limit": limit - len(found), "before": before or None}
+            page = await self._backend.control("audit.page", said)
+            found += page["items"]
+            before = page.get("before", 0)
+            if not before or len(found) >= limit:
+                return found
 
     async def sites(self) -> list[dict[str, Any]]:
         """The links to other clusters, and what each of them does (docs/guides/sites.md)."""

@@ -69,7 +69,7 @@ class Book:
         """The entry of this key, if it is one of the last."""
         if not key:
             return None
-        newest = await self.page(limit=_REPEATS)
+        newest, _ = await self.page(limit=_REPEATS)
         return next((entry for entry in newest if entry["key"] == key), None)
 
     async def page(
@@ -79,26 +79,30 @@ class Book:
         before: int = 0,
         limit: int,
         seen: Seen = lambda _name: True,
-    ) -> Sequence[Entry]:
+    ) -> tuple[list[Entry], int]:
         """The newest first, with numbers below `before` (0 = all); of one procedure, or all; of
-        types that are `seen`.
+        types that are `seen`. And the number below which to ask on, 0: the book has no more. It
+        ends early after PROCEDURE_LOOKED_MAX that were looked at.
         """
         found: list[Entry] = []
+        left = limits.PROCEDURE_LOOKED_MAX
         end = _entry(before) if before else successor(_ENTRIES)
         reads = await self._store.reads()
         try:
-            while len(found) < limit:
-                page = await reads.scan(
-                    _ENTRIES, end, limit=min(limit, limits.PROCEDURE_PAGE_MAX), reverse=True
-                )
-                entries = seen_of([plain_data.decode(value) for _, value, _ in page.items], seen)
-                found += [one for one in entries if not procedure or _is_of(one, procedure)]
+            while True:
+                most = min(left, max(limit, limits.PROCEDURE_LIST_DEFAULT))
+                page = await reads.scan(_ENTRIES, end, limit=most, reverse=True)
+                for end, value, _ in page.items:
+                    left -= 1
+                    entry = plain_data.decode(value)
+                    if not procedure or _is_of(entry, procedure):
+                        found += seen_of([entry], seen)
+                    if len(found) == limit or not left:
+                        return found, from_u64(end[len(_ENTRIES) :])
                 if page.resume is None or not page.items:
-                    break
-                end = page.items[-1][0]
+                    return found, 0
         finally:
             await reads.close()
-        return found[:limit]
 
 
 def seen_of(entries: Sequence[Entry], seen: Seen) -> list[Entry]:

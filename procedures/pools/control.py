@@ -13,7 +13,9 @@
     retry             …, step?                                           what changed
     steal             resource, holder?, reason, actor, dry_run?, key?   what changed
     explain           id                                                 explain.py
-    audit.list        id?, before?, limit?                               [entry (audit.py), …]
+    audit.page        id?, before?, limit?                               {items: [entry (audit.py),
+                                                                         …], before: ask on with it,
+                                                                         0: these are all}
     live              after?, limit?                                     [[record, …], after]
 
 Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
@@ -65,7 +67,7 @@ class Control:
             "retry": self._retry,
             "steal": self._steal,
             "explain": self._explain,
-            "audit.list": self.audit,
+            "audit.page": self.audit,
             "live": self._live,
         }
 
@@ -212,8 +214,8 @@ class Control:
         if type(before) is not int or not 0 <= before < 1 << 63:
             raise InvalidArgument(f"before must be the number of an entry, got {before!r:.40}")
         book = self._executor.surgeon.book
-        found = await book.page(procedure=procedure, before=before, limit=limit, seen=seen)
-        return list(found)
+        found, on = await book.page(procedure=procedure, before=before, limit=limit, seen=seen)
+        return {"items": found, "before": on}
 
     async def _live(self, args: dict[str, Any]) -> object:
         page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)

@@ -93,7 +93,7 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             given["actor"] = caller.user
         if what in PROC_LISTS:
             if not caller.reads_some(Kind.PROCEDURE_TYPE):
-                return [plain_data.pack([])]
+                return [plain_data.pack({"items": [], "before": 0})]
             seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
             return [plain_data.pack(await control.audit(given, seen))]
         return [plain_data.pack(await control.do(what, given))]

@@ -8,6 +8,7 @@
 const REFRESH_MS = 2000;
 const PATIENCE_MS = 15000; // of one request
 const CHILDREN_MAX = 30; // of the newest round, each a request
+const AUDIT_MAX = 20; // actions that a procedure's page shows
 const TABLES_MS = 30000; // names of tables change seldom
 
 const main = document.getElementById("main");
@@ -125,6 +126,17 @@ const forbidden = (error) => {
   throw error;
 };
 
+/** What was done to it last. One answer has looked at so many actions at most. */
+async function auditOf(id) {
+  const items = [];
+  for (let before = ""; before !== undefined && items.length < AUDIT_MAX;) {
+    const page = await ask(`v1/audit${query({ id, limit: AUDIT_MAX - items.length, before })}`);
+    items.push(...page.items);
+    before = page.before;
+  }
+  return items;
+}
+
 function procedurePage(id) {
   const heading = el("h2", { id: "title" }, `Procedure ${id}`);
   const panel = el("div", {});
@@ -137,7 +149,7 @@ function procedurePage(id) {
     live: async () => {
       const one = await ask(`v1/procedures/${id}`);
       const [explain, audit, family] = await Promise.all([
-        ask(`v1/procedures/${id}/explain`).catch(gone), ask(`v1/audit?id=${id}&limit=20`).catch(forbidden), childrenOf(one),
+        ask(`v1/procedures/${id}/explain`).catch(gone), auditOf(id).catch(forbidden), childrenOf(one),
       ]);
       heading.textContent = `Procedure ${id}: ${one.name}`;
       if (!asked) {
@@ -145,7 +157,7 @@ function procedurePage(id) {
         asked = true;
       }
       for (const button of buttons) button.disabled = ENDED.has(one.state);
-      return procedureDetail({ one, explain, audit: audit ? audit.items : [], ...family });
+      return procedureDetail({ one, explain, audit: audit || [], ...family });
     },
   };
 }

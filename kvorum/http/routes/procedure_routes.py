@@ -34,7 +34,7 @@ from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, wrong
 from kvorum.http.wire.request import Request
-from procedures.engine.audit import Entry, seen_of
+from procedures.engine.audit import seen_of
 
 ROUTES: Final = Routes("procedures")
 LOCK_ROUTES: Final = Routes("locks")
@@ -365,7 +365,7 @@ async def steal_lock(node: Node, me: Me, body: Steal) -> object:
     return await node.control("steal", _surgery(me, body))
 
 
-@ROUTES.on("GET", "/v1/audit", SELF, items_of(OBJECT))
+@ROUTES.on("GET", "/v1/audit", SELF, items_of(OBJECT, before={"type": "integer"}))
 async def audit(
     node: Node,
     asked: Asked,
@@ -383,20 +383,19 @@ async def audit(
     """What was done to procedures
 
     By whom, when and why, the newest first, with the states before and after: of types that you
-    may read, submit or operate on.
+    may read, submit or operate on. `before` is in the answer if it ends early, after so many that
+    do not fit: ask on with it.
     """
+    if not _any_type(asked, here):
+        return {"items": []}
     seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
-    found: list[Entry] = []
     most = limit or limits.PROCEDURE_LIST_DEFAULT
     looked = most if asked.may is None else limits.PROCEDURE_PAGE_MAX
-    more = _any_type(asked, here)
-    while more and len(found) < most:
-        said = {"id": id, "limit": looked, "before": before}
-        page = await node.control("audit.list", said)
-        found += seen_of(page, seen)
-        more = len(page) == looked
-        before = page[-1]["number"] if page else None
-    return {"items": found[:most]}
+    page = await node.control("audit.page", {"id": id, "limit": looked, "before": before})
+    found = seen_of(page["items"], seen)
+    if len(found) >= most or not page["before"]:
+        return {"items": found[:most]}
+    return {"items": found, "before": page["before"]}
 
 
 @ROUTES.on("GET", "/v1/workers", READ_CLUSTER, items_of(OBJECT))

@@ -132,6 +132,26 @@ def test_what_was_done_to_procedures_of_ones_own_types(
             assert len(db.audit(before=found[0]["number"])) == 0
 
 
+@pytest.mark.parametrize("surface", ["native", "http"])
+def test_one_answer_of_the_audit_has_looked_at_so_many_at_most(
+    scene: Scene, surface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may see few actions had the node read the whole audit, with one request."""
+    monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 2)
+    headers = {"authorization": f"Bearer {scene.tokens['submitter']}"}
+    asked: list[dict[str, Any]] = []
+    before: int | None = 0
+    while before is not None:
+        query = f"?before={before}" if before else ""
+        asked.append(httpx.get(f"{scene.urls['http']}/v1/audit{query}", headers=headers).json())
+        before = asked[-1].get("before")
+    assert [len(answer["items"]) for answer in asked] == [0, 1, 0]
+    with kvorum.connect(scene.urls[surface], token=scene.tokens["submitter"]) as db:
+        assert [one["reason"] for one in db.audit()] == ["it hangs"]
+    with kvorum.connect(scene.urls[surface], token=scene.tokens["root"]) as db:
+        assert [one["reason"] for one in db.audit()] == ["so, too"] * 3 + ["it hangs"]
+
+
 def test_a_limited_token_shows_what_it_is_for(scene: Scene) -> None:
     """A token for one thing would tell what else its user may see."""
     narrow = [{"actions": ["submit"], "kind": "procedure type", "name": TYPE}]

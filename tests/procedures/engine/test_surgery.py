@@ -275,7 +275,7 @@ def test_m8_a_dry_run_changes_nothing_and_tells_the_same() -> None:
             stored = await executor.store.load(id)
             dry = await executor.surgeon.abort(id, *WHO, dry_run=True)
             assert await executor.store.load(id) == stored
-            assert not await executor.surgeon.book.page(limit=10)
+            assert not (await executor.surgeon.book.page(limit=10))[0]
             told = await executor.surgeon.abort(id, *WHO)
             assert dict(told, dry_run=True) == dry
             assert (await executor.wait(id, 10_000)).state is State.ROLLED_BACK
@@ -360,7 +360,7 @@ def test_m8_steal_gives_the_lock_to_the_next_and_fences_the_holder() -> None:
             for one in (other, id):
                 assert (await executor.wait(one, 10_000)).state is State.SUCCESS
             assert (await refusal(executor.surgeon.steal("r", *WHO))).code == "LOCK_NOT_HELD"
-            (entry,) = await executor.surgeon.book.page(limit=10)
+            (entry,), _ = await executor.surgeon.book.page(limit=10)
             assert (entry["what"], entry["options"]) == ("steal", {"resource": "r"})
 
     in_lab(test)
@@ -382,13 +382,13 @@ def test_m8_every_action_is_in_the_audit_with_its_reason() -> None:
             await executor.surgeon.retry(id, "again", "bob", step="one")
             await asyncio.sleep(0.1)
             await executor.surgeon.bypass(id, "it hangs", "ann")
-            newest, oldest = await executor.surgeon.book.page(procedure=id, limit=10)
+            (newest, oldest), _ = await executor.surgeon.book.page(procedure=id, limit=10)
             assert (oldest["what"], oldest["actor"], oldest["reason"]) == ("retry", "bob", "again")
             assert (newest["what"], newest["actor"], newest["number"]) == ("bypass", "ann", 2)
             assert newest["at_ms"] == lab.clock.now_ms()
             assert newest["procedures"][0]["after"]["state"] == "BYPASSED"
-            assert not await executor.surgeon.book.page(procedure=999, limit=10)
-            assert (await executor.surgeon.book.page(before=2, limit=10))[0]["number"] == 1
+            assert not (await executor.surgeon.book.page(procedure=999, limit=10))[0]
+            assert (await executor.surgeon.book.page(before=2, limit=10))[0][0]["number"] == 1
             shown = (await executor.find(id)).history[-1]
             assert shown.outcome == "bypass: it hangs"
 
@@ -421,13 +421,42 @@ def test_m8_the_audit_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             for _ in range(9):
                 await executor.surgeon.retry(id, *WHO, step="one")
                 await asyncio.sleep(0.05)
-            kept = await executor.surgeon.book.page(limit=100)
+            kept, _ = await executor.surgeon.book.page(limit=100)
             assert [entry["number"] for entry in kept] == [9, 8, 7, 6, 5]
             await asyncio.sleep(limits.AUDIT_RETENTION_MS / 1000 + 60)
             await executor.surgeon.retry(id, *WHO, step="one")
             await asyncio.sleep(0.05)
             await executor.surgeon.retry(id, *WHO, step="one")
-            kept = await executor.surgeon.book.page(limit=100)
+            kept, _ = await executor.surgeon.book.page(limit=100)
             assert [entry["number"] for entry in kept] == [11, 10]
+
+    in_lab(test)
+
+
+def test_m8_an_answer_has_looked_at_so_many_entries_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who may see few actions, or asks for a procedure that nobody touched, would have the whole
+    book read with each request; or what lies behind could not be asked for.
+    """
+    monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 4)
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            first = await begun(executor, "op.two", {"wait": True})
+            await executor.surgeon.retry(first, *WHO, step="one")
+            id = await begun(executor, "op.two", {"wait": True})
+            for _ in range(9):
+                await executor.surgeon.retry(id, *WHO, step="one")
+                await asyncio.sleep(0.05)
+            page = executor.surgeon.book.page
+            assert await page(limit=100, seen=lambda _name: False) == ([], 7)
+            assert await page(limit=100, seen=lambda _name: False, before=7) == ([], 3)
+            assert await page(limit=100, procedure=999, before=3) == ([], 0)
+            found, on = await page(limit=1, procedure=first, before=3)
+            assert [entry["number"] for entry in found] == [1]
+            assert await page(limit=1, before=on) == ([], 0)
+            found, on = await page(limit=2)
+            assert ([entry["number"] for entry in found], on) == ([10, 9], 9)
 
     in_lab(test)

@@ -73,7 +73,7 @@ def _operated(name: str, at: int, *, after: bool) -> int:
         async with lab.executor() as executor:
             if store.dead:
                 await asyncio.sleep(0.05)
-                entries = await executor.surgeon.book.page(procedure=id, limit=10)
+                entries, _ = await executor.surgeon.book.page(procedure=id, limit=10)
                 ended = (await executor.find(id)).ended
                 if not entries:
                     await action(executor, id)  # nothing of it was done: its author asks again
@@ -81,7 +81,7 @@ def _operated(name: str, at: int, *, after: bool) -> int:
                     executor.signal("go")
             record = await executor.wait(id, 60_000)
             assert record.state.name == state, record
-            assert len(await executor.surgeon.book.page(procedure=id, limit=10)) == 1
+            assert len((await executor.surgeon.book.page(procedure=id, limit=10))[0]) == 1
             await executor.acknowledge(id)
             assert not executor.live()
             assert await left(lab) == {"locks": 0, "rows": 0}
@@ -199,7 +199,7 @@ def test_m8_a_deposed_master_operates_on_nothing(what: str) -> None:
                 refused = await refusal(ACTIONS[what][2](old, id))
                 assert refused.code == "DEPOSED"
                 await asyncio.sleep(0.1)
-                assert not await new.surgeon.book.page(limit=10)
+                assert not (await new.surgeon.book.page(limit=10))[0]
                 new.signal("go")
                 assert (await new.wait(id, 10_000)).state.name == "SUCCESS"
 
