@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlproxy.catalog.privileges import LETTERS
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions import object_names
+from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.function import Function, nulls, with_env
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
@@ -198,13 +199,13 @@ def _pretty(size: Any) -> str:
     if isinstance(size, Decimal) and not size.is_finite():
         return f"{size} {_UNITS[-1]}"
     if abs(size) < 10 * 1024:
-        return f"{size} bytes"
-    value, unit = int(size) >> 9 if size >= 0 else -(int(-size) >> 9), 1  # twice as many
-    while abs(value) >= 20 * 1024 - 1 and unit < len(_UNITS) - 1:
-        value = value >> 10 if value >= 0 else -(-value >> 10)
+        return f"{size:f} bytes" if isinstance(size, Decimal) else f"{size} bytes"
+    value, unit = EXACT.divide_int(EXACT.abs(size), 1 << 9), 1  # twice as many
+    while value >= 20 * 1024 - 1 and unit < len(_UNITS) - 1:
+        value = EXACT.divide_int(value, 1024)
         unit += 1
-    half = (abs(value) + 1) // 2
-    return f"{half if value >= 0 else -half} {_UNITS[unit]}"
+    half = EXACT.divide_int(EXACT.add(value, 1), 2)
+    return f"{'-' if size < 0 else ''}{half:f} {_UNITS[unit]}"
 
 
 # -- privileges
