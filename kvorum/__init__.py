@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         suspend,
     )
     from procedures.engine.registry import procedure, step, undo
+    from procedures.engine.retries import retry
 
 _HOMES = {
     "kv.base.errors": (
@@ -95,6 +96,7 @@ _HOMES = {
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure step undo",
+    "procedures.engine.retries": "retry",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -156,6 +158,7 @@ __all__ = [
     "open",
     "operation",
     "procedure",
+    "retry",
     "shared",
     "step",
     "suspend",

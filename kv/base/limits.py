@@ -389,6 +389,8 @@ PROCEDURE_LOOKED_MAX: Final = 2_000  # records that a master looks at for one pa
 PROCEDURE_RETRY_MS_FIRST: Final = 10
 PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this
 # the wall clock is looked at least this often while something is due
+PROCEDURE_ATTEMPTS_MAX: Final = 1_000_000  # of one step, by its retry policy …
+PROCEDURE_NEVER_MAX: Final = 100  # … errors that the policy excludes
 PROCEDURE_CONFLICT_MS_MAX: Final = 500  # … and up to this where somebody else is in the way
 PROCEDURE_TXN_TTL_MS: Final = 1_000  # of a step's commit: how long a dead executor blocks the next
 PROCEDURE_TIMER_MS_MAX: Final = 1_000

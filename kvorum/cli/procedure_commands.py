@@ -126,7 +126,11 @@ def _keeps(info: ProcedureInfo) -> str:
             f"stuck in {answer['stuck']['step']} for {answer['stuck']['running_ms'] / 1000:.0f} s"
         )
     if answer.get("retrying"):
-        return _short(f"retrying: {answer['retrying']['code']}: {answer['retrying']['message']}")
+        by_policy = answer.get("retry") or {}
+        of = f" of {by_policy['of']}" if by_policy.get("of") else ""
+        times = f" (failed {by_policy['failed']}{of})" if by_policy else ""
+        error = answer["retrying"]
+        return _short(f"retrying{times}: {error['code']}: {error['message']}")
     return _short(str(answer.get("waits") or ""))
 
 

@@ -122,6 +122,7 @@ async def serve(
         TableIds(CatalogCache(seen, timers, CATALOG_TTL_S, seen.claim)),
         clock,
         timers,
+        rng,
         slots=slots,
         threads=threads,
         host=host,

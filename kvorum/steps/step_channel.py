@@ -45,6 +45,7 @@ from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
+from procedures.engine.retries import Retry
 from procedures.engine.typed_values import plain_of
 
 _MARKS: Final = 1 << 16  # far more than steps are under way
@@ -83,7 +84,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     wake: str
     now_ms: int
     children: tuple[tuple[int, str, str, bytes], ...]  # id, name, state, [result, error]
-    left_ms: int = 0  # of its deadline; 0 = it has none
+    left_ms: int = 0  # of its deadline, or …
+    one_attempt: bool = False  # … of this attempt; 0 = it has none
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
@@ -129,6 +131,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     signals: list[str] = []
     too_early: bool = False
     missing: list[str] = []
+    policy: tuple[int, int, float, int, float] | None = None  # after `failed`: see Retry.wire
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -263,6 +266,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         ctx.now_ms,
         children,
         left_ms,
+        ctx.one_attempt,
     )
 
 
@@ -328,7 +332,15 @@ def ops_wire(ops: list[Op]) -> list[list[object]]:
     return [list(op) for op in ops]
 
 
-def failed(error: KvorumError) -> Ran:
+def not_done(failure: Failure, policy: Retry | None, *, too_early: bool = False) -> Ran:
+    """It failed; `policy`: by which it may run again."""
+    wire = None if policy is None else policy.wire
+    return Ran(failed=failure, too_early=too_early, policy=wire)
+
+
+def failed(error: KvorumError, method: StepDef | UndoDef) -> Ran:
     """A refusal of what the step wrote: as if it had raised it."""
     failure = core.error_failure(error)
-    return Ran(failed=failure) if error.disposition == "no" else Ran(again=failure)
+    if error.disposition != "no":
+        return Ran(again=failure)
+    return not_done(failure, method.policy(failure.code, error))

@@ -55,6 +55,7 @@ from kvorum.steps.step_channel import (
     Run,
     children_of,
     failed,
+    not_done,
     ops_wire,
     outcome_wire,
     pieces,
@@ -259,6 +260,7 @@ class StepProcess:
             progress=lambda _id, part, text: self._progress(number, part, text),
             early=run.early,
             left_ms=run.left_ms,
+            one_attempt=run.one_attempt,
         )
         assert self._runner is not None
         try:
@@ -272,14 +274,15 @@ class StepProcess:
                     return await _returned(ended, ctx, txn, declared)
                 case TryAgain(error):
                     return Ran(again=error, too_early=ctx.too_early)
-                case Failed(error):
-                    return Ran(failed=error, too_early=ctx.too_early)
+                case Failed(error, policy):
+                    return not_done(error, policy, too_early=ctx.too_early)
                 case _:
                     raise AssertionError(f"a step ended as {ended!r:.80}")
         except KvorumError as error:
-            return failed(txn.in_users_words(error))
+            return failed(txn.in_users_words(error), method)
         except Exception as error:  # noqa: BLE001  its outcome, too, is the application's
-            return Ran(failed=step_error(error, method, ctx.step))
+            known = step_error(error, method, ctx.step)
+            return not_done(known, method.policy(known.code, error))
         finally:
             await txn.end()
 

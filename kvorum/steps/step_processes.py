@@ -88,7 +88,17 @@ from procedures.engine.registry import (
     declared_in,
     entrusted,
 )
-from procedures.engine.runner import Died, Ended, Failed, Places, Returned, Runner, TryAgain
+from procedures.engine.retries import Retry
+from procedures.engine.runner import (
+    Died,
+    Ended,
+    Failed,
+    Places,
+    Returned,
+    Runner,
+    TryAgain,
+    outlasted,
+)
 from procedures.engine.submission import Seen
 
 log = logging.getLogger(__name__)
@@ -370,7 +380,7 @@ class StepProcesses(Runner):
         self._names = frozenset(declared.name for declared in types)
         self._any_timed = any(
             entrusted(declared).apart
-            or any(step.mark.deadline_ms for step in declared.steps.values())
+            or any(step.may_ms or step.attempt_ms for step in declared.steps.values())
             for declared in types
         )
         self._settings = {
@@ -456,7 +466,7 @@ class StepProcesses(Runner):
         if not ctx.left_ms or method.is_async:
             return await self._run(method, ctx)
         if not self._timed.claim(ctx.id) and not await self._turn(ctx):
-            return Failed(core.outlasted(ctx.name, method))
+            return outlasted(method, ctx)
         try:
             return await self._run(method, ctx)
         finally:
@@ -466,7 +476,7 @@ class StepProcesses(Runner):
         """Of a plain step that runs again, whose time counts already: whether there is a place for
         it before its time is over. (Past the point of no return each run has its own.)
         """
-        if ctx.record.final:
+        if ctx.renewed:
             await self._timed.take()
             return True
         began = self._timers.monotonic()
@@ -485,10 +495,10 @@ class StepProcesses(Runner):
                 process = self._shared(timed=until > 0)
                 if (ended := await self._call(process, method, ctx, until)) is not None:
                     return ended  # else another one held its process up before it had begun
-        if not await self._place_alone(0.0 if ctx.record.final else until):
-            return Failed(core.outlasted(ctx.name, method))
+        if not await self._place_alone(0.0 if ctx.renewed else until):
+            return outlasted(method, ctx)
         try:
-            if ctx.left_ms and ctx.record.final:  # each of its runs has that time for itself
+            if ctx.left_ms and ctx.renewed:  # each of its runs has that time for itself
                 until = self._timers.monotonic() + ctx.left_ms / 1000
             return await self._run_alone(method, ctx, until)
         finally:
@@ -537,7 +547,7 @@ class StepProcesses(Runner):
         late_ms = left_ms + cancel_ms if left_ms else 0
         ended = await self._exchange(process, call, (RUN, run), late_ms, what)
         if isinstance(ended, _Late):
-            return Failed(core.outlasted(ctx.name, method))
+            return outlasted(method, ctx)
         assert not isinstance(ended, Looked)
         return _taken(call, ctx, ended) if isinstance(ended, Ran) else ended
 
@@ -670,7 +680,7 @@ def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:
     ctx.did(ran.signals, too_early=ran.too_early)
     ctx.missing.update(ran.missing)
     if ran.failed is not None:
-        return Failed(ran.failed)
+        return Failed(ran.failed, None if ran.policy is None else Retry.of(ran.policy))
     if ran.again is not None:
         return TryAgain(ran.again)
     for op in ran.ops:

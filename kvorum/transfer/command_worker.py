@@ -157,6 +157,7 @@ def _worker(
         TableIds(CatalogCache(backend.catalog, timers, CATALOG_TTL_S)),
         SystemClock(),
         timers,
+        SystemRng(),
         slots=1,
         threads=1,
         host=socket.gethostname(),

@@ -422,6 +422,7 @@ class StepContext(Outside):
         "missing",
         "name",
         "now_ms",
+        "one_attempt",
         "owner",
         "parent",
         "round",
@@ -446,9 +447,11 @@ class StepContext(Outside):
         progress: Callable[[int, float, str], None] = lambda _id, _part, _text: None,
         early: bool = False,
         left_ms: int = 0,
+        one_attempt: bool = False,
     ) -> None:
         self._early = early
-        self.left_ms = left_ms  # of its deadline; 0 = it has none
+        self.left_ms = left_ms  # of its deadline, or …
+        self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
         self._record = record
         self._shape = shape
@@ -530,6 +533,11 @@ class StepContext(Outside):
     def given(self) -> tuple[str, bool]:
         """Its token, and whether it is early."""
         return self._token, self._early
+
+    @property
+    def renewed(self) -> bool:
+        """Whether each of its runs has `left_ms` for itself."""
+        return self.one_attempt or self._record.final
 
     def said(self, part: float, text: str) -> None:
         """What it says of its progress, elsewhere."""

@@ -33,7 +33,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
@@ -50,13 +50,16 @@ from procedures.engine.procedure import (
     State,
     Suspend,
 )
-from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Undo
+from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Trying, Undo
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
+from procedures.engine.retries import Retry
 from procedures.engine.submission import Seen, admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 STOLEN: Final = "lock stolen"  # outcomes in the history
 DIED: Final = "died"
+ANEW: Final[dict[str, Any]] = {"lost": 0, "deaths": 0, "step_due_ms": 0, "trying": None}
+"""Of the execution to come: nothing has happened to it yet."""
 RESTART: Final = "restart"  # why a step runs: what it waits for may have come unheard
 
 
@@ -189,6 +192,23 @@ def outlasted(name: str, definition: StepDef | UndoDef, why: str = "") -> Failur
     return failure("DEADLINE", f"{text}: {why}" if why else text)
 
 
+def late_attempt(name: str, definition: StepDef | UndoDef) -> Failure:
+    """The error of a run that took longer than one attempt may."""
+    what, ms = f"an attempt of step {definition.name} of {name}", definition.attempt_ms
+    return failure("ATTEMPT_TIMEOUT", f"{what} took longer than {ms} ms")
+
+
+def ripe(record: Record, wake: str, now_ms: int) -> str | None:
+    """Why a record that is not to end runs now ("": it waits for nothing), None: it does not yet.
+    `wake`: what has come for it.
+    """
+    if record.trying is not None:
+        return wake or record.trying.wake if record.trying.due_ms <= now_ms else None
+    if record.state is not State.WAITING or wake or record.waits_for:
+        return wake
+    return "timeout" if 0 < record.due_ms <= now_ms else None
+
+
 def limit_ms(record: Record) -> int:
     """When it fails by itself, as far as is known now; 0 = at no time."""
     if record.final:
@@ -272,9 +292,7 @@ def _finish(
         step=step,
         seq=record.seq + 1,
         attempt=0,
-        lost=0,
-        deaths=0,
-        step_due_ms=0,
+        **ANEW,
         partial=False,
         data=ran.data,
         due_ms=due_ms,
@@ -293,9 +311,7 @@ def _again(record: Record, declared: ProcedureType, delay_ms: int, ran: Ran) -> 
         record,
         state=State.WAITING if delay_ms else State.RUNNABLE,
         attempt=record.attempt + 1,
-        lost=0,
-        deaths=0,
-        step_due_ms=0,
+        **ANEW,
         partial=True,
         data=ran.data,
         due_ms=ran.now_ms + delay_ms if delay_ms else 0,
@@ -425,9 +441,7 @@ def fail(
         record,
         state=State.ROLLING_BACK,
         error=error,
-        lost=0,
-        deaths=0,
-        step_due_ms=0,
+        **ANEW,
         due_ms=0,
         event="",
         waits_for=False,
@@ -438,6 +452,19 @@ def fail(
     if ran is None:
         return Change(after, flow)
     return _logged(after, record.step, f"fail:{error.code}", ran, flow)
+
+
+def tried(record: Record, policy: Retry, error: Failure, ran: Ran, chance: float) -> Change | None:
+    """The current step failed, and its policy has it run again after a pause; None: no more. Past
+    the point of no return there is always one more. `chance`: from 0 to 1, of the pause.
+    """
+    failed = record.failed + 1
+    if not (record.final or policy.left(failed)):
+        return None
+    due_ms = ran.now_ms + policy.pause_ms(failed, chance)
+    trying = Trying(failed, policy.attempts, due_ms, ran.wake, error)
+    after = replace(record, trying=trying, updated_ms=ran.now_ms)
+    return _logged(after, record.step, f"retry:{error.code}", ran, Flow.WAIT)
 
 
 def doom(record: Record, error: Failure, now_ms: int) -> Change:
@@ -562,7 +589,7 @@ def undone(record: Record, ran: Ran) -> Change:
     if top.count > 1:
         rest = (*rest, Undo(top.method, top.first, top.count - 1))
     after = replace(record, undo=rest, data=ran.data, undone=True, attempt=0, updated_ms=ran.now_ms)
-    after = replace(after, lost=0, deaths=0, step_due_ms=0)
+    after = replace(after, **ANEW)
     after, flow = _settled(after)
     return _logged(after, f"undo:{top.method}", "undone", ran, flow)
 
@@ -583,9 +610,7 @@ def given_up(record: Record, why: Failure, ran: Ran) -> Change:
         error=replace(error, message=failed.message, details=failed.details),
         undo=record.undo[:-1],
         attempt=0,
-        lost=0,
-        deaths=0,
-        step_due_ms=0,
+        **ANEW,
         updated_ms=ran.now_ms,
     )
     after, flow = _settled(after)

@@ -123,7 +123,8 @@ class Executor:
         self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
         self._turns = Turns(
-            store, types, tables, clock, self._runner, self._roster, self._ended, self._locks
+            *(store, types, tables, clock, rng),
+            *(self._runner, self._roster, self._ended, self._locks),
         )
         self._early = Early(
             store=store,

@@ -16,7 +16,7 @@ from typing import Any
 
 from procedures.engine.locks import Link
 from procedures.engine.procedure import State
-from procedures.engine.records import Failure, Record
+from procedures.engine.records import Failure, Record, Trying
 from procedures.engine.view import shown_state
 
 _SHOWN = 5
@@ -93,6 +93,8 @@ def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[st
             f"times {facts.retry.code}: {facts.retry.sentence:.400}"
         )
         found.append(_wait("retry", text, since) | {"error": facts.retry.to_plain()})
+    if record.trying is not None and facts.retry is None:
+        found.append(_policy(record.trying, step, now_ms, since))
     if not found and record.state is State.WAITING and (record.event or record.due_ms):
         found += _event(record, now_ms)
     return found or [_wait("turn", f"waits for its turn to run {step}", since)]
@@ -142,6 +144,16 @@ def _event(record: Record, now_ms: int) -> list[dict[str, object]]:
     text = f"waits for the event {record.event}{until}"
     wait = _wait("event", text, record.updated_ms) | {"event": record.event}
     return [wait | {"due_ms": record.due_ms} if record.due_ms else wait]
+
+
+def _policy(trying: Trying, step: str, now_ms: int, since: int) -> dict[str, object]:
+    of = f" of {trying.most}" if trying.most else ""
+    text = (
+        f"tries its step {step} again in {_duration(trying.due_ms - now_ms)}, after {trying.failed}"
+        f"{of} attempts, the last with {trying.error.code}: {trying.error.sentence:.400}"
+    )
+    wait = _wait("retry", text, since)
+    return wait | {"error": trying.error.to_plain(), "due_ms": trying.due_ms}
 
 
 def _wait(kind: str, text: str, since_ms: int | None) -> dict[str, object]:

@@ -91,6 +91,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     took_ms: int
 
 
+class Trying(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The current step failed, and runs again by its retry policy (retries.py)."""
+
+    failed: int  # attempts
+    most: int  # of so many; 0 = any number
+    due_ms: int  # the next one begins then
+    wake: str  # what led to the first one
+    error: Failure  # of the last one
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     # -- set at submission
     format: int
@@ -138,10 +148,16 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     lost: int = 0  # runs of the current step whose process, or its lease, ended under them …
     deaths: int = 0  # … of them those that ended it, as far as is known (core.aside)
     step_due_ms: int = 0  # when the current step's own time is over; 0 = it has none, or not begun
+    trying: Trying | None = None  # the current step failed before; what waits for nothing else
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def failed(self) -> int:
+        """Attempts of the current step that its retry policy has counted."""
+        return 0 if self.trying is None else self.trying.failed
 
     @property
     def lane(self) -> str:

@@ -38,6 +38,7 @@ from kv.base.limits import (
 )
 from procedures.engine import typed_values
 from procedures.engine.procedure import NAMED, Lock
+from procedures.engine.retries import Retry
 
 Method = Callable[..., Any]
 F = TypeVar("F", bound=Method)
@@ -62,6 +63,8 @@ class StepMark:
         False  # a first step that may run before its submission is durable (early_steps.py)
     )
     deadline_ms: int = 0  # it fails if it has not ended by then; 0 = never
+    attempt_ms: int = 0  # so long may one run take; 0 = any time
+    retry: Retry | None = None  # whether it runs again after a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,16 @@ class StepDef:
         """How long it may take, over retries and restarts; 0 = any time."""
         return self.mark.deadline_ms
 
+    @property
+    def attempt_ms(self) -> int:
+        """How long one run of it may take; 0 = any time."""
+        return self.mark.attempt_ms
+
+    def policy(self, code: str, error: BaseException | None = None) -> Retry | None:
+        """Its retry policy, if that is for such a failure."""
+        policy = self.mark.retry
+        return policy if policy is not None and policy.allows(code, error) else None
+
 
 @dataclass(frozen=True, slots=True)
 class UndoDef:
@@ -87,6 +100,10 @@ class UndoDef:
     method: Method
     is_async: bool
     may_ms: int = 0  # as of a step; then it is given up
+    attempt_ms: int = 0
+
+    def policy(self, code: str, error: BaseException | None = None) -> None:
+        """It has none: it is tried until it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +333,7 @@ def procedure(
     bypass: str = "",
     args: object = None,
     result: object = None,
+    retry: Retry | None = None,
 ) -> Callable[[C], C]:
     """Declare a class as the procedure `name`.
 
@@ -334,6 +352,7 @@ def procedure(
                   whoever tries. "" = it may be bypassed
     args, result  a dataclass, msgspec.Struct, TypedDict or other type: arguments are checked at
                   submission and come as it (`ctx.args`), the result is checked when a step is done
+    retry         the policy of steps that declare none of their own (retries.py)
     Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.
     """
 
@@ -345,7 +364,7 @@ def procedure(
         where = f"procedure class {cls.__qualname__}"
         args_shape = None if args is None else typed_values.shape(args, f"{where}: args")
         result_shape = None if result is None else typed_values.shape(result, f"{where}: result")
-        steps, undos = _methods(cls)
+        steps, undos = _methods(cls, _checked_retry(cls, retry))
         first = _check_steps(cls, steps, undos)
         origin = f"{cls.__module__}.{cls.__qualname__}"
         other = _declared.get((name, version))
@@ -395,6 +414,8 @@ def step(
     undo_partial: bool = False,
     early: bool = False,
     deadline_ms: int = 0,
+    attempt_ms: int = 0,
+    retry: Retry | None = None,
 ) -> Callable[[F], F]: ...
 def step(
     method: F | None = None,
@@ -406,6 +427,8 @@ def step(
     undo_partial: bool = False,
     early: bool = False,
     deadline_ms: int = 0,
+    attempt_ms: int = 0,
+    retry: Retry | None = None,
 ) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` as a step; its name is the step's name.
 
@@ -425,9 +448,18 @@ def step(
                         that is under way then is ended, unless it is a plain method in the process
                         of the engine itself: that is waited for, and what it did is dropped. 0 = no
                         deadline: a run of more than a minute is shown as stuck, and goes on
+    attempt_ms          one run may take so long; then it is ended (as by `deadline_ms`) and counts
+                        as a failure (ATTEMPT_TIMEOUT) that `retry` may repeat. 0 = any time
+    retry               a policy by which it runs again after a failure, made by `kvorum.retry(…)`;
+                        None = that of its type, or none: then its first failure is that of the
+                        procedure
     """
     _check_duration(method, "deadline_ms", deadline_ms)
-    mark = StepMark(first, undo, point_of_no_return, undo_partial, early, deadline_ms)
+    _check_duration(method, "attempt_ms", attempt_ms)
+    _checked_retry(method, retry)
+    mark = StepMark(
+        first, undo, point_of_no_return, undo_partial, early, deadline_ms, attempt_ms, retry
+    )
 
     def declare(fn: F) -> F:
         setattr(fn, _STEP, mark)
@@ -464,7 +496,13 @@ def _check_duration(where: object, what: str, ms: object) -> None:
         raise _bad(where, f"{what} must be 0 (none) to {PROCEDURE_TIMEOUT_MS_MAX}, got {ms!r:.40}")
 
 
-def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
+def _checked_retry(where: object, policy: object) -> Retry | None:
+    if policy is None or isinstance(policy, Retry):
+        return policy
+    raise _bad(where, f"retry wants a policy, kvorum.retry(…), not {policy!r:.80}")
+
+
+def _methods(cls: type, policy: Retry | None) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
     steps: dict[str, StepDef] = {}
     undos: dict[str, UndoDef] = {}
     for name in dir(cls):
@@ -480,7 +518,8 @@ def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
             raise _bad(cls, f"{name} must take (self, ctx)")
         is_async = inspect.iscoroutinefunction(fn)
         if mark is not None:
-            steps[name] = StepDef(name, fn, is_async, mark)
+            own = mark if mark.retry is not None else replace(mark, retry=policy)
+            steps[name] = StepDef(name, fn, is_async, own)
         else:
             undos[name] = UndoDef(name, fn, is_async, give_up_ms or 0)
     return steps, undos

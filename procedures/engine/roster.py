@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
+from procedures.engine import core
 from procedures.engine.core import RESTART, limit_ms, needs
 from procedures.engine.due_times import Due
 from procedures.engine.locks import Link, circle_text
@@ -257,6 +258,10 @@ class Roster:
         if live.children:
             if live.doomed:
                 self._poke_children(live)
+        elif record.trying is not None:
+            self._due.add(record.trying.due_ms, record.id)
+            if live.deadline_ms:
+                self._mind(live)
         elif record.state is not State.WAITING or record.waits_for or live.wake:
             self.enqueue(live)
         else:
@@ -272,13 +277,11 @@ class Roster:
         self.enqueue(live)
 
     def ripe(self, live: Live, record: Record) -> bool:
-        """Whether a waiting record may run now."""
-        if record.state is not State.WAITING or live.wake or record.waits_for:
-            return True
-        if record.due_ms and record.due_ms <= self._clock.now_ms():
-            live.wake = "timeout"
-            return True
-        return False
+        """Whether a record that waits may run now; then `live.wake` says why."""
+        why = core.ripe(record, live.wake, self._clock.now_ms())
+        if why is not None:
+            live.wake = why
+        return why is not None
 
     def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`, or is about to be."""
@@ -309,7 +312,7 @@ class Roster:
         report that was lost. If such things are kept it is looked for them, and their absence is
         no reason to run a step; else its step looks.
         """
-        if record.state is not State.WAITING or not record.event or live.wake:
+        if record.state is not State.WAITING or not record.event or live.wake or record.trying:
             return
         if 0 < record.due_ms <= self._clock.now_ms():
             return  # it runs anyway

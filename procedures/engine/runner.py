@@ -22,6 +22,7 @@ from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.records import Failure
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
+from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import located, step_error
 from procedures.engine.submission import Seen, seen
 
@@ -42,6 +43,7 @@ class TryAgain:
 @dataclass(frozen=True, slots=True)
 class Failed:
     error: Failure
+    policy: Retry | None = None  # by which it may run again
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +197,14 @@ class Runner:
                 raise
             return self._broke(error, method, ctx)  # something inside the step was cancelled
         except _OutlastedError:
-            return Failed(core.outlasted(ctx.name, method))
+            return outlasted(method, ctx)
         except OwnCancellation as error:
-            return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))
+            failure = core.failure("STEP_ERROR", str(error), type="CancelledError")
+            return Failed(failure, method.policy(failure.code, error))
         except KvorumError as error:
             if error.disposition == "no":
-                return Failed(located(core.error_failure(error), error, method, ctx.step))
+                failure = located(core.error_failure(error), error, method, ctx.step)
+                return Failed(failure, method.policy(failure.code, error))
             return TryAgain(core.error_failure(error))
         except GeneratorExit:
             raise  # nobody awaits this any more
@@ -230,7 +234,7 @@ class Runner:
         log.warning(
             *("procedure %d (%s): %s\n%s", ctx.id, ctx.name, failure.sentence, failure.trace)
         )
-        return Failed(failure)
+        return Failed(failure, method.policy(failure.code, error))
 
     @staticmethod
     def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> object:
@@ -248,6 +252,14 @@ class Runner:
 
     async def closed(self) -> None:
         """Nothing of it is left, of what `close` can end."""
+
+
+def outlasted(method: StepDef | UndoDef, ctx: StepContext) -> Failed:
+    """What becomes of a run that took longer than it may."""
+    if not ctx.one_attempt:
+        return Failed(core.outlasted(ctx.name, method))
+    late = core.late_attempt(ctx.name, method)
+    return Failed(late, method.policy(late.code))
 
 
 def _no_outcome(ctx: StepContext, value: object) -> Failure:

@@ -198,6 +198,7 @@ def begun(record: Record) -> bool:
     return (
         record.seq > 0
         or record.partial
+        or record.trying is not None
         or record.error is not None
         or record.state is State.ROLLING_BACK
     )

@@ -219,7 +219,7 @@ def retried(
             f"procedure {record.id} ({record.name}) cannot be retried: {why}", code="NOT_RETRYABLE"
         )
     after = replace(record, due_ms=0, event="", attempt=0, updated_ms=now_ms)
-    after = replace(after, lost=0, deaths=0, step_due_ms=0)
+    after = replace(after, **core.ANEW)
     if record.deadline_ms and record.deadline_ms <= now_ms:
         after = replace(after, deadline_ms=0)  # it would fail again at once
     if record.state is not State.ROLLING_BACK or step:

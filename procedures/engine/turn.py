@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
-from kv.base.ports import Clock
+from kv.base.ports import Clock, Rng
 from procedures.engine import core, plain_data
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
@@ -28,8 +28,9 @@ from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Suspend
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
+from procedures.engine.retries import Retry
 from procedures.engine.roster import Live, Roster, brief
-from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain
+from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.pools import inbox
 
@@ -45,6 +46,7 @@ class Turns:
         types: Registry,
         tables: Tables,
         clock: Clock,
+        rng: Rng,
         runner: Runner,
         roster: Roster,
         ended: Callable[[Stored], None],
@@ -55,6 +57,7 @@ class Turns:
         self._types = types
         self._tables = tables
         self._clock = clock
+        self._rng = rng  # for the pauses of retry policies
         self._runner = runner
         self._roster = roster
         self._ended = ended
@@ -275,19 +278,22 @@ class Turns:
         definition = declared.steps[step]
         if definition.mark.deadline_ms and not (record.final or record.step_due_ms):
             return await self._begin(live, record, definition)
+        await self._prepare(record, definition, definition.attempt_ms)
         txn, ctx = self._context(live, record, definition, step, token, children)
         since, there = self._roster.signals, False
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
+            now_ms = self._clock.now_ms()
+            ended = self._in_time(ended, definition, ctx, now_ms)
             data = ended.data if isinstance(ended, Returned) else record.data
-            ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms(), ctx.wake)
+            ran = Ran(data, ctx.attempt, ctx.now_ms, now_ms, ctx.wake)
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
                 case Died(why):
                     return await self._died(live, record, why, ran)
-                case Failed(error):
-                    return await self._failed(live, record, declared, error, ran)
+                case Failed(error, policy):
+                    return await self._failed(live, record, declared, error, ran, policy)
                 case Returned(outcome):
                     assert outcome is not None
                     if isinstance(outcome, Fail) and record.final:
@@ -311,11 +317,26 @@ class Turns:
         the time counts over retries and restarts. (An async step that follows another one at once
         has it already.)
         """
-        self._prepared.add(record.id)
-        await self._runner.prepared(definition, record.name, record.id)
+        await self._prepare(record, definition, definition.may_ms)
         now_ms = self._clock.now_ms()
         after = core.begun(replace(record, updated_ms=now_ms), definition, now_ms)
         return await self._unheard(live, Change(after, Flow.MORE))
+
+    async def _prepare(self, record: Record, definition: StepDef | UndoDef, may_ms: int) -> None:
+        """Until it would be called at once: the time that it may take, if there is a limit, counts
+        from then on.
+        """
+        if may_ms:
+            self._prepared.add(record.id)
+            await self._runner.prepared(definition, record.name, record.id)
+
+    @staticmethod
+    def _in_time(ended: Ended, definition: StepDef, ctx: StepContext, now_ms: int) -> Ended:
+        """A plain step, which nobody ends in this process, may have taken too long for an attempt:
+        then it failed.
+        """
+        late = ctx.one_attempt and now_ms - ctx.now_ms > ctx.left_ms
+        return outlasted(definition, ctx) if late and isinstance(ended, Returned) else ended
 
     def _waiting(self, live: Live, flow: Flow, since: int, there: str) -> Flow:
         """A step was committed: one that waits from now on may have its event already. `there`: of
@@ -389,7 +410,9 @@ class Turns:
         passes = error.disposition != "no" or held or self._changed_since(error, txn)
         if passes and late is None:
             return self._retry(live, known)
-        return await self._failed(live, record, declared, late or known, ran)
+        definition = declared.steps[record.step]
+        policy = definition.policy(known.code, error) if late is None else None
+        return await self._failed(live, record, declared, late or known, ran, policy)
 
     @staticmethod
     def _changed_since(error: KvorumError, txn: StepTxn) -> bool:
@@ -407,8 +430,19 @@ class Turns:
         )
 
     async def _failed(
-        self, live: Live, record: Record, declared: ProcedureType, error: Failure, ran: Ran
+        self,
+        live: Live,
+        record: Record,
+        declared: ProcedureType,
+        error: Failure,
+        ran: Ran,
+        policy: Retry | None = None,
     ) -> Flow:
+        """`policy`: by which the step may run again."""
+        if policy is not None:
+            change = core.tried(record, policy, error, ran, self._rng.random())
+            if change is not None:
+                return await self.commit(live, change)
         if record.final:  # past the point of no return: forward, for ever
             return self._pause(live, error)
         return await self.commit(live, core.fail(record, declared, error, ran))
@@ -478,7 +512,7 @@ class Turns:
         token: str,
         children: tuple[Child, ...],
     ) -> tuple[StepTxn, StepContext]:
-        attempt = record.attempt + record.lost + live.tries + 1
+        attempt = record.attempt + record.lost + record.failed + live.tries + 1
         txn, ctx = self.context(
             record, definition, step, token, children=children, attempt=attempt, wake=live.wake
         )
@@ -488,6 +522,8 @@ class Turns:
             least_ms = min(again_ms, definition.may_ms)
             due_ms = record.step_due_ms or ctx.now_ms + definition.may_ms
             ctx.left_ms = max(least_ms, due_ms - ctx.now_ms)
+        if definition.attempt_ms and not 0 < ctx.left_ms <= definition.attempt_ms:
+            ctx.left_ms, ctx.one_attempt = definition.attempt_ms, True
         live.step_began = (ctx.now_ms, ctx.left_ms or limits.PROCEDURE_STUCK_MS, step)
         return txn, ctx
 

@@ -1,7 +1,8 @@
 """How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer.
 
 id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
-updated_ms, age_ms, attempt, and, when there is one: result, error, retrying, scheduled_ms. Only in
+updated_ms, age_ms, attempt, and, when there is one: result, error, retrying, scheduled_ms; `retry`
+of a step that its policy has run again: {failed, of (null: any number), due_ms}. Only in
 PROC_GET: `steps`, `children`, the rounds of them: {first, count}, ids from `first` on, and of types
 of users `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` instead, if they are large).
 """
@@ -55,7 +56,7 @@ def info(
         "created_ms": record.created_ms,
         "updated_ms": record.updated_ms,
         "age_ms": max(0, now_ms - record.created_ms),
-        "attempt": record.attempt + record.lost + 1,
+        "attempt": record.attempt + record.lost + record.failed + 1,
     }
     shown |= {"version": record.version, "queue": record.queue, "priority": record.priority}
     if record.pool:
@@ -76,11 +77,19 @@ def info(
         shown["result"] = plain_data.decode(record.result)
     if record.error is not None:
         shown["error"] = record.error.to_plain(traced=history is not None)
-    if retrying is not None:
-        shown["retrying"] = retrying.to_plain(traced=history is not None)
+    shown |= _retries(record, retrying, traced=history is not None)
     if parked:
         shown["parked"] = parked
     return shown
+
+
+def _retries(record: Record, retrying: Failure | None, *, traced: bool) -> dict[str, object]:
+    """Why its step runs again, and how often that was so by its policy."""
+    shown: dict[str, object] = {}
+    if (one := record.trying) is not None:
+        shown["retry"] = {"failed": one.failed, "of": one.most or None, "due_ms": one.due_ms}
+        retrying = retrying or one.error
+    return shown if retrying is None else shown | {"retrying": retrying.to_plain(traced=traced)}
 
 
 def _given(name: str, data: bytes) -> dict[str, object]:

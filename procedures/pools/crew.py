@@ -482,7 +482,7 @@ class Crew(Dealing):
             self._roster.enqueue(live)
         else:
             self._roster.place(live, record)
-            if record.event:
+            if record.event and record.trying is None:
                 self._roster.missed(live, record.event, since)
 
     # ------------------------------------------------------------------------------ questions

@@ -21,7 +21,7 @@ from typing import Any, Final
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable, to_wire
 from kv.base.node_methods import Nodes
-from kv.base.ports import Clock, Timers
+from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core, records
 from procedures.engine.context import Tables
 from procedures.engine.counters import Blocks
@@ -87,6 +87,7 @@ class Worker:
         tables: Tables,
         clock: Clock,
         timers: Timers,
+        rng: Rng,
         *,
         slots: int = limits.WORKER_SLOTS_DEFAULT,
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
@@ -109,6 +110,7 @@ class Worker:
         self._tables = tables
         self._clock = clock
         self._timers = timers
+        self._rng = rng
         self._slots = slots
         self._host, self._pid = host, pid
         self._operations = tuple(operations)
@@ -371,8 +373,8 @@ class Worker:
         live.wake, live.tries = run.wake, run.tries
         desk = Desk(live, run, run.alive, self._clock.now_ms())
         turns = HandTurns(
-            *(self._store, self._types, self._tables, self._clock, self._runner, desk),
-            _nothing,
+            *(self._store, self._types, self._tables, self._clock, self._rng),
+            *(self._runner, desk, _nothing),
         )
         turns.desk = desk
         turns.progress = self._progress

@@ -12,7 +12,7 @@ What the roster would hear (it moved, it waits, children, signals, pauses) is co
 from __future__ import annotations
 
 from kv.base.errors import Forbidden
-from procedures.engine import records
+from procedures.engine import core, records
 from procedures.engine.core import Change, Flow, limit_ms
 from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
@@ -74,12 +74,13 @@ class Desk(Roster):
         pass
 
     def ripe(self, live: Live, record: Record) -> bool:
-        if record.state is not State.WAITING or live.wake or record.waits_for:
-            return True
-        if 0 < record.due_ms <= self._now_ms:
-            live.wake = "timeout"
-            return True
-        return False
+        now_ms = self._now_ms
+        if record.trying is not None and not self.moves:  # the master's clock said so
+            now_ms = max(now_ms, record.trying.due_ms)
+        why = core.ripe(record, live.wake, now_ms)
+        if why is not None:
+            live.wake = why
+        return why is not None
 
     def signal(self, event: str) -> None:
         self.events.append(event)

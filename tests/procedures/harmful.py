@@ -193,6 +193,24 @@ class Timed:
             Path(ctx.args["lives"]).with_suffix(".undo").write_text(str(size))
 
 
+@kvorum.procedure(
+    "harmful.retried", retry=kvorum.retry(attempts=3, first_ms=10, never=[LookupError])
+)
+class Retried:
+    @kvorum.step(first=True, attempt_ms=500)
+    def work(self, ctx: Any) -> Any:
+        note(ctx)
+        if ctx.attempt < 3:
+            match ctx.args["how"]:
+                case "hangs":
+                    time.sleep(60)
+                case "value":
+                    raise ValueError("no")
+                case "key":
+                    raise KeyError("no")
+        return kvorum.done(ctx.attempt)
+
+
 def _rule(how: str) -> None:
     match how:
         case "spin":

@@ -5,7 +5,7 @@ and a commit does not wait for others beyond them. In virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -138,9 +138,9 @@ REMOTE = pytest.mark.parametrize("remote", [False, True], ids=["master", "worker
 Test = Callable[[Office, Executor], Awaitable[None]]
 
 
-def in_office(test: Test, remote: bool) -> None:
+def in_office(test: Test, remote: bool, types: Sequence[type] = ()) -> None:
     async def main(loop: simloop.SimLoop) -> None:
-        office = Office(loop, TYPES)
+        office = Office(loop, list(types) or TYPES)
         executor = await office.open(office.executor(Registry() if remote else office.lab.types))
         if remote:
             office.hire("w1")

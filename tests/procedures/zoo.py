@@ -16,6 +16,7 @@ from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome
 from procedures.engine.registry import procedure, step, undo
+from procedures.engine.retries import retry
 
 
 async def bump(ctx: StepContext, key: str, by: int = 1) -> None:
@@ -381,7 +382,34 @@ class Swift(Zoo):
         await trace(ctx, "swift")
 
 
+@procedure("patient", retry=retry(attempts=3, first_ms=1_000))
+class Patient(Zoo):
+    """Its second step fails twice, or always: how often is kept."""
+
+    @step(first=True, undo="back")
+    async def begin(self, ctx: StepContext) -> Outcome:
+        await bump(ctx, "patient")
+        return p.suspend(timeout_ms=1_000, then="end")
+
+    @step(undo="never", undo_partial=True)
+    async def end(self, ctx: StepContext) -> Outcome:
+        await bump(ctx, "patient")
+        assert ctx.wake == "timeout", "a later attempt does not know why it runs"
+        if ctx.attempt < 3 or wants(ctx, "fail"):
+            raise ValueError(f"attempt {ctx.attempt}")
+        return p.done("at the third attempt")
+
+    @undo
+    async def back(self, ctx: StepContext) -> None:
+        await bump(ctx, "patient", -1)
+
+    @undo
+    async def never(self, ctx: StepContext) -> None:
+        await trace(ctx, "end")
+
+
 TYPES: list[type] = [
+    Patient,
     Swift,
     Three,
     Loop,
@@ -527,6 +555,15 @@ CASES = [
         error="NO",
         numbers={"before": 1, "last": 1, "leaf over": 0},
         undone="over",
+    ),
+    Case("patient", None, "SUCCESS", "at the third attempt", numbers={"patient": 2}),
+    Case(
+        "patient",
+        {"do": ["fail"]},
+        "ROLLED_BACK",
+        error="STEP_ERROR",
+        numbers={"patient": 0},
+        undone="end",
     ),
     Case("swift", None, "SUCCESS", "swiftly", numbers={"swift": 1, "ended": 0}),
     *(

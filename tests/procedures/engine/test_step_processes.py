@@ -472,6 +472,19 @@ def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("how", "runs"), [("hangs", 3), ("value", 3), ("key", 1)])
+def test_j22_a_policy_counts_for_steps_that_run_apart(how: str, runs: int, tmp_path: Path) -> None:
+    """An attempt that hangs in another process was not ended, or what a policy says of an exception
+    was not known to who decides.
+    """
+    args = {"how": how, "log": str(tmp_path / "log")}
+    record = served(lambda executor: ended(executor, "harmful.retried", args))
+    assert len((tmp_path / "log").read_text().splitlines()) == runs
+    assert record.state is (State.FAILED if how == "key" else State.SUCCESS), record.error
+    assert how == "key" or plain_data.decode(record.result) == runs
+
+
+@pytest.mark.slow
 def test_who_shares_a_process_with_one_that_is_ended_runs_again(tmp_path: Path) -> None:
     """It failed, or counted as one that ends its process; one that ends in a moment may."""
 

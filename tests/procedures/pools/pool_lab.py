@@ -140,7 +140,7 @@ class Office:
         way = self.ways[name] = Way(self)
         worker = self.workers[name] = Worker(
             *(name, pool, way, store or self.lab.store, list(types) or self.types()),
-            *(OneTable(), self.lab.clock, self.timers),
+            *(OneTable(), self.lab.clock, self.timers, self.lab.rng),
             slots=slots,
             pid=len(self.workers),
         )
