@@ -517,18 +517,49 @@ class DoIf:
     """IF … THEN … ELSE … END IF in DO. `condition`: a query of one value."""
 
     condition: str
-    then: tuple[str | DoIf, ...]
-    otherwise: tuple[str | DoIf, ...]
+    then: tuple[DoStep, ...]
+    otherwise: tuple[DoStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoExecute:
+    """EXECUTE: the statements in a text. `query`: of one value, the text."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoRaise:
+    """RAISE. `level` "exception" is an error, others are notices."""
+
+    level: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoHandler:
+    """WHEN … THEN … `states`: SQLSTATEs; "": all, "23000": all of the class."""
+
+    states: tuple[str, ...]
+    steps: tuple[DoStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoBlock:
+    """BEGIN … END. `undoes`: what its steps changed is taken back when one of them fails."""
+
+    steps: tuple[DoStep, ...]
+    handlers: tuple[DoHandler, ...] = ()
+    undoes: bool = False
+
+
+DoStep = str | DoIf | DoExecute | DoRaise | DoBlock
+"""A statement is its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """DO. `steps`: statements as text. `handled`: the SQLSTATEs that are no error, "" = all; None:
-    there is no EXCEPTION.
-    """
-
-    steps: tuple[str | DoIf, ...]
-    handled: tuple[str, ...] | None = None
+    block: DoBlock
 
 
 @dataclass(frozen=True, slots=True)

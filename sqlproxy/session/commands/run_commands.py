@@ -122,7 +122,7 @@ async def savepoint(session: State, bound: s.Savepoint) -> str:
 
 async def release(session: State, bound: s.Release) -> str:
     _check_block(session, "RELEASE SAVEPOINT")
-    session.block.release(bound.name)
+    session.block.release_from(session.block.find(bound.name))
     session.cursors.lift()
     session.advising.released(session.block.depth)
     return "RELEASE"
@@ -130,11 +130,16 @@ async def release(session: State, bound: s.Release) -> str:
 
 async def roll_back_to(session: State, bound: s.RollbackTo) -> str:
     _check_block(session, "ROLLBACK TO SAVEPOINT")
-    marked = await session.block.roll_back_to(bound.name)
+    await undo_to(session, session.block.find(bound.name))
+    return "ROLLBACK"
+
+
+async def undo_to(session: State, at: int) -> None:
+    """Go back to the savepoint with this number, which stays. Raises SqlError (40001)."""
+    marked = await session.block.roll_back_to(at)
     session.variables.report(session.settings.go_back(marked))
     await session.cursors.drop_deeper()
     await session.advising.end_deeper(session.block.depth)
-    return "ROLLBACK"
 
 
 async def set_transaction(session: State, bound: s.SetTransaction) -> str:

@@ -275,17 +275,18 @@ class Block:
         mark = None if self._t is None else self._t.mark()
         self._savepoints.append(_Savepoint(name, mark, settings, self.modes))
 
-    def release(self, name: str) -> None:
-        """Raises SqlError (3B001)."""
-        at = self._find(name)
+    def release_from(self, at: int) -> None:
+        """Savepoints from this number on are no more; what was done after them stays."""
         self._modes = self._savepoints[at].modes  # PostgreSQL's READ ONLY ends with it, too
         del self._savepoints[at:]
-        if not self._savepoints and self._t is not None:
-            self._t.forget_marks()
+        t = self._t
+        if not self._savepoints and t is not None and t.state is TxnState.OPEN:
+            t.forget_marks()
 
-    async def roll_back_to(self, name: str) -> Marked:
-        """Raises SqlError (3B001), and 40001 when the store's transaction is over by itself."""
-        at = self._find(name)
+    async def roll_back_to(self, at: int) -> Marked:
+        """What was done since the savepoint of this number is taken back. Raises SqlError (40001)
+        when the store's transaction is over by itself.
+        """
         del self._savepoints[at + 1 :]
         mark = self._savepoints[at].mark
         if self._t is not None:
@@ -295,11 +296,13 @@ class Block:
             else:
                 self._t.undo_to(mark)
                 await self._t.unlock_to(mark)
-        self.status = "T"
+        if self.explicit:
+            self.status = "T"
         self._modes = self._savepoints[at].modes
         return self._savepoints[at].settings
 
-    def _find(self, name: str) -> int:
+    def find(self, name: str) -> int:
+        """The number of the last savepoint with this name. Raises SqlError (3B001)."""
         if not self.explicit:
             raise SqlError(
                 NO_ACTIVE_TRANSACTION, "SAVEPOINT can only be used in transaction blocks"
