@@ -30,6 +30,7 @@ SINK_PLACES: Final = TableId(24)  # u32 table → attempt that lays rows in it i
 ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/catalog/roles.py)
 TOKENS: Final = TableId(25)  # esc(id) → an API token (sqlproxy/catalog/tokens.py)
 GRANTS: Final = TableId(26)  # esc(role) → what it was granted (sqlproxy/catalog/grants.py)
+NOTIFICATIONS: Final = TableId(27)  # esc(database) u64 txn u32 number → what NOTIFY said
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})

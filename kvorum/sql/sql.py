@@ -57,6 +57,7 @@ from sqlproxy.rows.schema import Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.sessions import SqlSessions
 from sqlproxy.session.shared import advisory_locks as advisory
+from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.session.shared.services import Services
 from sqlproxy.session.state.settings import SERVER_VERSION
 from sqlproxy.values.memory import Share
@@ -134,6 +135,7 @@ class Front:
         self._analytic = DuckAnalytic(home, share)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
+        self._notifier = Notifier(txn)
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
@@ -150,6 +152,7 @@ class Front:
             token=rng.token,
             analytic=self._analytic,
             advisory=self._advisory,
+            notifier=self._notifier,
             memory=share,
             statement_memory=statement_memory_bytes,
             audit=audit,
@@ -178,6 +181,7 @@ class Front:
         await self.server.stop()
         await self._numbers.close()
         await self._advisory.close()
+        await self._notifier.close()
         await self._presence.close()
         self._system.close()
         self._analytic.close()

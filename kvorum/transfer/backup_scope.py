@@ -56,10 +56,17 @@ RULES: Final[dict[int, Rule]] = {
     system.ROLES: Rule.LATE,
     system.TOKENS: Rule.LATE,
     system.GRANTS: Rule.LATE,
+    system.NOTIFICATIONS: Rule.DROP,
     system.CLUSTER: Rule.LATE,
 }
 NOT_COPIED: Final = frozenset(
-    {system.SINK_CHUNKS, system.SINK_ATTEMPTS, system.SINK_PLACES, system.PROXIES}
+    {
+        system.SINK_CHUNKS,
+        system.SINK_ATTEMPTS,
+        system.SINK_PLACES,
+        system.PROXIES,
+        system.NOTIFICATIONS,
+    }
 )
 SYSTEM_IDS: Final = tuple(
     TableId(number) for number in range(1, FIRST_USER_TABLE) if number not in NOT_COPIED

@@ -181,5 +181,6 @@ SERIES: Final[dict[str, Callable[..., list[Any]]]] = {
     "generate_series_numeric": _numbers,
     "generate_series_step_numeric": _numbers,
     "generate_series_timestamptz": _moments,
+    "pg_listening_channels": lambda env: env.listening(),
 }
 """Of the environment (its time zone) and the arguments."""

@@ -104,7 +104,15 @@ _REFUSED: Final = words(
 )
 _DEPTH_MAX: Final = 50  # of blocks and IFs in each other
 _UNDONE: Final = frozenset(
-    {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "VariableSetStmt"}
+    {
+        "SelectStmt",
+        "InsertStmt",
+        "UpdateStmt",
+        "DeleteStmt",
+        "MergeStmt",
+        "VariableSetStmt",
+        "NotifyStmt",
+    }
 )
 """Statements that a block with EXCEPTION can take back."""
 
@@ -373,6 +381,6 @@ def _check_definitions(steps: Sequence[DoStep]) -> None:
 def _refused(word: str) -> SqlError:
     return unsupported(
         f"DO with {word.upper() or 'nothing'}",
-        hint="There are statements, blocks with EXCEPTION, IF, PERFORM, EXECUTE of a text and RAISE "
-        "of one; PL/pgSQL is not there: what needs it is a procedure, or the program's.",
+        hint="There are statements, blocks with EXCEPTION, IF, PERFORM, EXECUTE of a text, and "
+        "RAISE of one; what needs more of PL/pgSQL is a procedure, or the program's.",
     )

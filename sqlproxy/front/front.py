@@ -86,8 +86,6 @@ _CATALOG_FUNCTIONS: Final = words(
 )
 _SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
-    "ListenStmt": "LISTEN",
-    "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
     "CreateTrigStmt": "CREATE TRIGGER",
     "CallStmt": "CALL",
@@ -458,7 +456,9 @@ _COMMANDS: Final[dict[str, Callable[[Node], object]]] = {
     "VariableShowStmt": commands.show,
     "DiscardStmt": commands.discard,
     "DeallocateStmt": _deallocate,
-    "UnlistenStmt": lambda body: s.Ignored("UNLISTEN"),  # nobody listens
+    "ListenStmt": lambda body: s.Listen(body["conditionname"]),
+    "UnlistenStmt": lambda body: s.Listen(body.get("conditionname"), listens=False),
+    "NotifyStmt": lambda body: s.Notify(body["conditionname"], body.get("payload", "")),
     "ClosePortalStmt": _close,
     "FetchStmt": commands.fetch,
     "ConstraintsSetStmt": _set_constraints,

@@ -118,6 +118,7 @@ class SqlSession:
         state = self._state
         state.services.roster.remove(state)
         state.advising.close()
+        state.listening.close()
         await state.cursors.close_all()
         await state.block.roll_back()
         for account in state.use.accounts:

@@ -27,6 +27,7 @@ from kv.base.limits import (
     SQL_SMALL_MESSAGE_BYTES_MAX,
     SQL_STARTUP_BYTES_MAX,
 )
+from sqlproxy.catalog.notifications import Notification
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.oids import TYPES
 from sqlproxy.pg.style import DEFAULT, Style
@@ -548,6 +549,11 @@ def notice_response(notice: Notice) -> bytes:
             ("H", notice.hint),
         ),
     )
+
+
+def notification_response(one: Notification) -> bytes:
+    body = struct.pack(">I", one.process) + _string(one.channel) + _string(one.payload)
+    return message(b"A", body)
 
 
 def _fields(*fields: tuple[str, str]) -> bytes:

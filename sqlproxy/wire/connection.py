@@ -201,6 +201,8 @@ class Connection(asyncio.Protocol):
             self._host.watch(self, SQL_STARTUP_MS_MAX)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
+        if self._session is not None and self._session.channel.notifications:
+            self._heard()
 
     # -- the door of greeting and conversation
 
@@ -376,6 +378,8 @@ class Connection(asyncio.Protocol):
                 session = self._session
                 if session is not None and (patience := session.idle_ms_max):
                     self._host.watch(self, patience)
+                if session is not None and session.channel.notifications:
+                    self._heard()
                 return
             self.out += reply
             self.ready()
@@ -425,6 +429,7 @@ class Connection(asyncio.Protocol):
         channel = session.channel
         channel.wake, channel.process = self._tell, self.process
         channel.cancel, channel.terminate = self.cancel, self._terminated
+        channel.heard, channel.end = self._heard, self._ended
         self.deadline = 0.0
         return True
 
@@ -438,12 +443,22 @@ class Connection(asyncio.Protocol):
             self._conversation.tell()
             self.flush()
 
+    def _heard(self) -> None:
+        """Other sessions have said something; while something is under way it waits for its end."""
+        if self._task is None and not (self._short or self._stalled):
+            assert self._conversation is not None
+            self._conversation.hear()
+            self.flush()
+
     def _rest(self) -> None:
         """All messages that are complete have been worked on."""
         if self._transport is None:
             raise Gone
         if self._ending is not None:
             raise self._ending
+        if self._session is not None and self._session.channel.notifications:
+            assert self._conversation is not None
+            self._conversation.hear()
         self.flush()
         if self._paused:
             self._resume()
@@ -515,6 +530,10 @@ class Connection(asyncio.Protocol):
         """Another session asked for it."""
         self.end(Fatal(ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
 
+    def _ended(self, error: SqlError) -> None:
+        """The session has no use any more."""
+        self.end(Fatal(error.sqlstate, error.message, hint=error.hint))
+
     def expired(self) -> None:
         """The deadline has passed."""
         self.deadline = 0.0
@@ -571,7 +590,7 @@ class Connection(asyncio.Protocol):
         session, self._session = self._session, None
         self._conversation = None
         if session is not None:
-            session.channel.wake = None
+            session.channel.wake = session.channel.heard = session.channel.end = None
             with contextlib.suppress(Exception):
                 await session.close()
         self._task = None

@@ -271,6 +271,14 @@ class Conversation:
                 if name == "TimeZone":
                     self.use_zone(value)
 
+    def hear(self) -> None:
+        """What other sessions have said, between two transactions."""
+        channel = self._session.channel
+        if channel.notifications and self._session.status == "I":
+            for one in channel.notifications:
+                self._door.out += codec.notification_response(one)
+            channel.notifications.clear()
+
     def use_zone(self, name: str) -> None:
         try:
             self._style = Style(zones.shown(name))
@@ -310,6 +318,8 @@ class Conversation:
             self.tell()
         out = self._door.out
         out += held
+        if channel.notifications:
+            self.hear()
         out += codec.READY[session.status]
         self._door.ready()
 

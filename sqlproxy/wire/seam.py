@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 
 from kv.base.accounts import Use
 from kv.base.rights import Identity
+from sqlproxy.catalog.notifications import Notification
 from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Budget
@@ -39,7 +40,8 @@ class Notice:
 @dataclass(slots=True)
 class Channel:
     """What a session tells its client out of turn; the wire sends it before the next reply, or at
-    once after `tell`. Parameters that the wire itself obeys: TimeZone (of text formats). And by
+    once after `tell`. Parameters that the wire itself obeys: TimeZone (of text formats).
+    Notifications go out when no transaction is under way; `heard` after some have come. And by
     which number the client knows the session, and how others end what runs in it, or it (the
     wire's, too).
     """
@@ -47,6 +49,9 @@ class Channel:
     notices: list[Notice] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)  # changed settings to report
     wake: Callable[[], None] | None = None  # the wire's
+    notifications: list[Notification] = field(default_factory=list)
+    heard: Callable[[], None] | None = None  # the wire's
+    end: Callable[[SqlError], None] | None = None  # the wire's: tell the client, and hang up
     process: int = 0
     cancel: Callable[[], None] | None = None
     terminate: Callable[[], None] | None = None

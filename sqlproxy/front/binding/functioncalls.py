@@ -52,6 +52,7 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
 _VOID: Final = frozenset(
     {
         "pg_sleep",
+        "pg_notify",
         "pg_advisory_unlock_all",
         *(f"pg_advisory_{part}lock{mode}" for part in ("", "xact_") for mode in ("", "_shared")),
     }

@@ -34,6 +34,10 @@ def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: b
     raise unsupported("an advisory lock here", hint="Take it by a SELECT without FROM.")
 
 
+def _not_said(channel: str, payload: str) -> None:
+    raise unsupported("pg_notify() here")
+
+
 class Catalog(Protocol):
     """What functions ask of the system's relations, as of one moment
     (sqlproxy.pgcatalog.snapshot)."""
@@ -127,6 +131,8 @@ class Env:
     setval: Callable[[str, int, bool], int] = _no_sequences
     once: Callable[[Once, Sequence[object]], object] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
+    notify: Callable[[str, str], None] = _not_said
+    listening: Callable[[], list[str]] = list
     catalog: Catalog = NO_CATALOG
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
     memo: dict[object, object] | None = (

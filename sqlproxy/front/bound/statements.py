@@ -563,6 +563,20 @@ class Do:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    channel: str
+    payload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """LISTEN, or UNLISTEN (`listens` false); `channel` None: all of them."""
+
+    channel: str | None
+    listens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class LockTable:
     tables: tuple[Table, ...]
     mode: str

@@ -52,6 +52,11 @@ def _sleep(env: Env, seconds: float) -> str:
     return ""
 
 
+def _notify(env: Env, channel: str | None, payload: str | None) -> str:
+    env.notify(channel or "", payload or "")
+    return ""
+
+
 def _session_user(env: Env) -> str:
     return env.session.get("session_user", env.session.get("user", ""))
 
@@ -87,6 +92,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "pg_typeof": total(nulls(typed(_typeof))),
             "drandom": with_env(lambda env: env.random()),
             "pg_sleep": with_env(_sleep),
+            "pg_notify": nulls(with_env(_notify)),
             "gen_random_uuid": with_env(lambda env: env.uuid()),
             "nextval_oid": with_env(_nextval),
             "currval_oid": with_env(lambda env, name: env.currval(read_relation(name))),

@@ -13,6 +13,7 @@ from sqlproxy.session.commands.scrolling import scrolled
 from sqlproxy.session.preparing import parse
 from sqlproxy.session.running import transactions
 from sqlproxy.session.state.block import Modes
+from sqlproxy.session.state.notes import Wish
 from sqlproxy.session.state.portals import Portal
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
@@ -186,6 +187,7 @@ async def discard(session: State, bound: s.Discard) -> str:
         check_outside(session, "DISCARD ALL")
         await session.cursors.close_all()
         await session.advising.unlock_all()
+        session.listening.close()
         session.statements.clear()
         session.currvals.clear()
         session.variables.reset_all()
@@ -195,6 +197,22 @@ async def discard(session: State, bound: s.Discard) -> str:
     elif bound.what == "plans":
         session.statements.clear()
     return f"DISCARD {bound.what.upper()}"
+
+
+async def notify(session: State, bound: s.Notify) -> str:
+    block = session.block
+    block.notes.say(bound.channel, bound.payload)
+    block.statements += 1  # a change is not the only thing that would have to run again
+    block.sole = None
+    return "NOTIFY"
+
+
+async def listen(session: State, bound: s.Listen) -> str:
+    block = session.block
+    block.notes.wish(Wish(bound.listens, bound.channel))
+    block.statements += 1
+    block.sole = None
+    return "LISTEN" if bound.listens else "UNLISTEN"
 
 
 async def prepare_statement(session: State, bound: s.Prepare) -> str:
@@ -319,6 +337,8 @@ COMMANDS: Final[dict[type, Command]] = {
     s.SetVariable: set_variable,
     s.Reset: reset,
     s.Discard: discard,
+    s.Notify: notify,
+    s.Listen: listen,
     s.Prepare: prepare_statement,
     s.Deallocate: deallocate,
     s.ClosePortal: close_portal,

@@ -114,6 +114,13 @@ class SessionEnv(Env):
         self._session.setvals.append((name, value, called))
         return value
 
+    def notify(self, channel: str, payload: str) -> None:
+        """It is sent when the transaction commits."""
+        self._session.block.notes.say(channel, payload)
+
+    def listening(self) -> list[str]:
+        return list(self._session.listening.channels)
+
     def advisory(
         self, verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool
     ) -> bool:

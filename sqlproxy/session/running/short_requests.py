@@ -65,6 +65,10 @@ def start(
         session.activity.transaction_us = 0  # of now(): each is a transaction of its own
 
 
+class Declined(Exception):
+    """It has to go the usual way."""
+
+
 class _Env(SessionEnv):
     """Nearly no statement of one row asks for the time, and one that does is a transaction by
     itself: it is what it is when it is asked for first.
@@ -87,9 +91,9 @@ class _Env(SessionEnv):
     def statement_time(self) -> datetime:
         return self.transaction_time()
 
-
-class Declined(Exception):
-    """It has to go the usual way."""
+    def notify(self, channel: str, payload: str) -> None:
+        """Raises Declined."""
+        raise Declined
 
 
 class _Run(Use, Receiver):

@@ -14,6 +14,7 @@ from kv.base.errors import KeyLocked, KvorumError, WriteConflict
 from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.state.block import Sole, is_conflict
+from sqlproxy.session.state.notes import Notes
 from sqlproxy.session.state.outcomes import refused, runs_again, violated
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.referring import check_deferred
@@ -32,12 +33,17 @@ async def commit(session: State) -> None:
         session.advising.check()
         if block.deferred and block.transaction is not None:
             await session.interrupts.guard(check_constraints(session, every=True))
-        await session.interrupts.undisturbed(_commit(session, sole, outcomes))
+        if block.notes.wishes:
+            await session.interrupts.guard(session.listening.join(block.notes.wishes))
+        notes, version = await session.interrupts.undisturbed(_commit(session, sole, outcomes))
     except BaseException:
+        session.listening.failed()
         # What ran again after a conflict, and failed then, has begun a transaction: what it wrote
         # there must not be committed with the next statement.
         await block.roll_back()
         raise
+    if notes:
+        await session.listening.committed(notes, version)
 
 
 async def check_constraints(session: State, *, every: bool) -> None:
@@ -54,14 +60,20 @@ async def check_constraints(session: State, *, every: bool) -> None:
             deferred.forget(done)
 
 
-async def _commit(session: State, sole: Sole | None, outcomes: Sequence[Outcome]) -> None:
+async def _commit(
+    session: State, sole: Sole | None, outcomes: Sequence[Outcome]
+) -> tuple[Notes, int]:
+    """What it said and wishes to hear, and at which version that was committed."""
     block, runs = session.block, 1
     began_s = asyncio.get_running_loop().time()
     while True:
+        notes = block.notes
+        if notes.said:
+            session.listening.write(notes, await session.work())
         modes, t = block.modes, block.transaction
         try:
             await block.commit()
-            return
+            return notes, await t.commit() if notes.said and t is not None else 0
         except KvorumError as error:
             conflict = is_conflict(error) or runs_again(error, outcomes)
             if isinstance(error, KeyLocked) and modes.terms.lock_wait_ms:
@@ -151,7 +163,7 @@ async def sync(session: State) -> None:
     try:
         if cursors.held_now:
             await _hold(session)
-        if block.transaction is not None:
+        if block.transaction is not None or block.notes:
             await commit(session)
         else:
             block.rest()

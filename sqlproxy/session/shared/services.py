@@ -21,6 +21,7 @@ from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.shared.advisory_locks import AdvisoryLocks
+from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.session.shared.prepared import Plans
 from sqlproxy.session.shared.roster import Roster
 from sqlproxy.tables.reading import Described, Reads, Touched
@@ -131,6 +132,7 @@ class Services:
     token: Callable[[int], bytes]
     analytic: Analytic | None = None
     advisory: AdvisoryLocks | None = None
+    notifier: Notifier | None = None
     plans: Plans = field(default_factory=Plans)
     roster: Roster = field(default_factory=Roster)
     memory: Share = field(default_factory=Share)

@@ -23,6 +23,7 @@ from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.front.bound import statements as s
+from sqlproxy.session.state.notes import NoteMark, Notes
 from sqlproxy.session.state.settings import Marked
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.writing import Outcome
@@ -42,7 +43,9 @@ SERIALIZABLE: Final = "serializable"
 RENEWING: Final = ("read committed", "read uncommitted")
 _CONTROL: Final = frozenset({s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo})
 _SETTINGS: Final = frozenset({s.SetTransaction, s.SetVariable, s.Reset, s.Show})
-_OTHERS: Final = frozenset({s.LockTable, s.SetConstraints, s.Fetch, s.Empty, s.Ignored})
+_OTHERS: Final = frozenset(
+    {s.LockTable, s.SetConstraints, s.Fetch, s.Notify, s.Listen, s.Empty, s.Ignored}
+)
 _BLIND: Final = _CONTROL | _SETTINGS | _OTHERS
 """What sees nothing of the database, so that it may come before SET TRANSACTION."""
 
@@ -66,6 +69,7 @@ class _Savepoint:
     mark: Mark | None  # None: nothing was read or written yet
     settings: Marked
     modes: Modes
+    notes: NoteMark
 
 
 @dataclass(slots=True)
@@ -91,6 +95,7 @@ class Block:
         self._t: Transaction | None = None
         self._savepoints: list[_Savepoint] = []
         self.deferred = Deferred()  # constraints that are checked at the commit
+        self.notes = Notes()  # what is said to others at the commit
         self.statements = 0  # run in the store's transaction
         self.wrote = False
         self.outcomes: list[Outcome] = []  # of its changes: what a refused condition may mean
@@ -110,7 +115,7 @@ class Block:
     @property
     def at_rest(self) -> bool:
         """Whether the next statement is a transaction by itself."""
-        return self.status == "I" and self._t is None and self._modes is None
+        return self.status == "I" and self._t is None and self._modes is None and not self.notes
 
     @property
     def explicit(self) -> bool:
@@ -254,6 +259,8 @@ class Block:
         self.wrote = False
         self.fence.forget(unknown=unknown)
         self.deferred.end()
+        if self.notes:
+            self.notes = Notes()
 
     async def renew(self) -> None:
         """Go on with a new snapshot: what was declared since is to be seen. Nothing was written."""
@@ -273,7 +280,8 @@ class Block:
                 LIMIT_EXCEEDED, f"more than {SQL_SAVEPOINTS_MAX} savepoints in one transaction"
             )
         mark = None if self._t is None else self._t.mark()
-        self._savepoints.append(_Savepoint(name, mark, settings, self.modes))
+        notes = self.notes.mark()
+        self._savepoints.append(_Savepoint(name, mark, settings, self.modes, notes))
 
     def release_from(self, at: int) -> None:
         """Savepoints from this number on are no more; what was done after them stays."""
@@ -289,6 +297,7 @@ class Block:
         """
         del self._savepoints[at + 1 :]
         mark = self._savepoints[at].mark
+        self.notes.undo_to(self._savepoints[at].notes)
         if self._t is not None:
             if mark is None:
                 t, self._t = self._t, None

@@ -75,11 +75,11 @@ class Interrupts:
             if timer is not None:
                 timer.cancel()
 
-    async def undisturbed(self, commit: Awaitable[None]) -> None:
+    async def undisturbed(self, commit: Awaitable[T]) -> T:
         """A commit, which nothing cancels."""
         self._deaf, self._missed = True, None
         try:
-            await commit
+            return await commit
         finally:
             self._deaf = False
 

@@ -24,6 +24,7 @@ from sqlproxy.session.state.activity import Activity
 from sqlproxy.session.state.block import Block, Modes
 from sqlproxy.session.state.cursors import Cursors
 from sqlproxy.session.state.interrupts import Interrupts
+from sqlproxy.session.state.listening import Listening
 from sqlproxy.session.state.outcomes import refused
 from sqlproxy.session.state.permits import Permits
 from sqlproxy.session.state.prepared_statements import Statements
@@ -109,6 +110,7 @@ class State:
             owner=lambda: self.owner,
             warn=lambda message: self.notice(message, "WARNING", "01000"),
         )
+        self.listening: Final = Listening(services.notifier, database, self.channel)
         self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks
         self.currvals: Final[dict[str, int | str]] = {}
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from sqlproxy.catalog.notifications import Notification
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.codec import Decoder
 from tests.sqlproxy.wire.conftest import Served
@@ -103,6 +104,21 @@ async def test_short_answer_is_the_usual_one(served: Served, describe: bool) -> 
     assert await raw.until(b"Z") == short
     assert [kind for kind, _ in short] == [b"2", *([b"T"] if describe else []), b"D", b"C", b"Z"]
     assert not served.sessions.shared.begun
+
+
+async def test_notifications_come_behind_a_short_answer(served: Served) -> None:
+    """They would break into it, or wait for the statement after it."""
+    raw = await ready(served)
+    raw.send(cycle())
+    await begun(served)
+    channel = served.sessions.opened[-1].channel
+    channel.notifications.append(Notification("c", "x", 7))
+    assert channel.heard is not None
+    channel.heard()
+    assert channel.notifications
+    finish(served)
+    assert [kind for kind, _ in await raw.until(b"Z")] == [b"2", b"D", b"C", b"Z"]
+    assert (await raw.until(b"A"))[-1] == (b"A", b"\0\0\0\x07c\0x\0")
 
 
 async def test_known_text_needs_no_preparing(served: Served) -> None:
