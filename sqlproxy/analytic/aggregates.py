@@ -21,7 +21,7 @@ from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.binding.casting import as_json
 from sqlproxy.front.binding.functioncalls import is_row
-from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
+from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Order, RowExpr, Window, WindowSpec
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.f_times import add_zoned
@@ -218,6 +218,10 @@ class Calls:
             return Sql(d.primary(f"count(*){suffix}"), oids.INT8, "BIGINT")
         given = [self._filtered(expr, arg) for arg in expr.args]
         args = [self._sql.sql(arg) for arg in given]
+        if distinct and any(isinstance(one, RowExpr) for one in expr.args):
+            if name != "count":
+                raise unsupported(f"{name}(DISTINCT …) of a row")
+            args = [self._sql.row_key(arg) for arg in given]
         order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
         if name in ("min", "max"):
             distinct = False  # the same
@@ -241,6 +245,8 @@ class Calls:
         """An argument, which DuckDB computes before it looks at FILTER."""
         if expr.filter is None or not self._sql.raises(arg):
             return arg
+        if isinstance(arg, RowExpr):
+            return replace(arg, args=tuple(self._filtered(expr, one) for one in arg.args))
         return where_true([expr.filter], arg, self._sql.raises)
 
     def _ordered_set(self, expr: Aggregate) -> Sql:
@@ -350,7 +356,8 @@ def _null(oid: int) -> tuple[Text, int, str]:
 
 
 def _count(made: _Made) -> Sql:
-    return Sql(made.call("count", made.sql.key(made.value)), oids.INT8, "BIGINT")
+    counted = made.sql.key(made.value) if made.word else made.value.text
+    return Sql(made.call("count", counted), oids.INT8, "BIGINT")
 
 
 def _sum(made: _Made) -> Sql:

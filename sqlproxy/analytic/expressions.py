@@ -41,6 +41,7 @@ from sqlproxy.front.bound.exprs import (
     MinMax,
     NullIf,
     RowCompare,
+    parts_of,
     walk,
 )
 from sqlproxy.front.bound.folding import of_subject, opaque, rebuilt, volatile
@@ -311,7 +312,7 @@ class Expressions:
         oid = r.element_of(value.oid) or value.oid
         if oid == oids.NUMERIC:
             return decimal_of(value.held) is None
-        return oid in (oids.BPCHAR, oids.JSONB)
+        return oid in (oids.BPCHAR, oids.JSONB) or (oid == oids.RECORD and value.held == TEXT)
 
     def key(self, value: Sql) -> Text:
         """What sorts, and is equal, as the value."""
@@ -330,6 +331,16 @@ class Expressions:
                 return self.function("jsonb key", sort_key, [value], oids.BYTEA, "BLOB").text
             case _:
                 raise unsupported(f"comparing values of type {r.format_type(value.oid)} here")
+
+    def keys(self, expr: Expr) -> list[Text]:
+        """What sorts, and is equal, as an expression's values: of a row, one column after the
+        other.
+        """
+        return [self.key(self.sql(part)) for part in parts_of(expr)]
+
+    def row_key(self, expr: Expr) -> Sql:
+        """The same as one value, which is never NULL."""
+        return Sql(_packed(self.keys(expr)), oids.RECORD, "STRUCT")
 
     # -- conversions between the ways that values are held
 

@@ -52,6 +52,7 @@ _HELD_AS: Final = {
         oids.REGTYPE,
         oids.REGCLASS,
         oids.VOID,
+        oids.RECORD,
     ),
     "BLOB": (oids.BYTEA,),
     "DATE": (oids.DATE,),

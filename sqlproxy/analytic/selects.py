@@ -45,6 +45,7 @@ from sqlproxy.front.bound.exprs import (
     Grouping,
     IsBool,
     Order,
+    RowExpr,
     Window,
     bare,
     conjuncts,
@@ -698,7 +699,16 @@ class Selects:
         if not select.distinct:
             return ""
         if any(map(self.expressions.keyed, targets)):
-            return f"DISTINCT ON ({', '.join(map(self.expressions.key, targets))}) "
+            keys = [
+                key
+                for one, made in zip(select.targets, targets, strict=True)
+                for key in (
+                    self.expressions.keys(one.expr)
+                    if isinstance(one.expr, RowExpr)
+                    else [self.expressions.key(made)]
+                )
+            ]
+            return f"DISTINCT ON ({', '.join(keys)}) "
         return "DISTINCT "
 
     def _order(self, order: Order, targets: Sequence[Sql], *, distinct: bool) -> str:

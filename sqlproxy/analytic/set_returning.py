@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_SERIES_ROWS_MAX
 from sqlproxy.front.bound.env import Env
-from sqlproxy.front.functions import f_json
+from sqlproxy.front.functions import f_json, f_jsonpath
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_times import add_zoned
 from sqlproxy.values import jsonb
@@ -127,6 +127,8 @@ LISTS: Final[dict[str, Lister]] = {
     "jsonb_each": _each,
     "jsonb_each_text": _each_text,
     "jsonb_object_keys": _keys,
+    "jsonb_path_query": f_jsonpath.query,
+    "jsonb_path_query_tz": f_jsonpath.query,
     "json_array_elements": lambda text: _json_items(text, "json_array_elements"),
     "json_array_elements_text": lambda text: [
         f_json.json_text(one) for one in _json_items(text, "json_array_elements_text")

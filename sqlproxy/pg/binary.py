@@ -5,7 +5,7 @@
     oid xid reg…     u32                        timestamp   i64 µs since 2000-01-01, as if UTC
     float4 float8    IEEE 754                   timestamptz i64 µs since 2000-01-01 UTC
     text and its like, json    UTF-8            interval    i64 µs, i32 days, i32 months
-    jsonb            byte 1, UTF-8              uuid        16 bytes
+    jsonb, jsonpath  byte 1, UTF-8              uuid        16 bytes
     bytea            as it is                   "char"      1 byte
     numeric          i16 groups, i16 weight, u16 sign, i16 scale, then i16 of four decimal digits
                      each; value = Σ group[i] · 10000^(weight - i); sign 0x0000 plus, 0x4000 minus,
@@ -27,7 +27,7 @@ from ipaddress import ip_address, ip_interface
 from typing import Any, Final
 from uuid import UUID
 
-from sqlproxy.pg import oids
+from sqlproxy.pg import jsonpaths, oids
 from sqlproxy.pg.arrays import DIMENSIONS_MAX, measured, shape_of
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.numbers import checked_numeric
@@ -189,6 +189,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.VOID: _text,
     oids.JSON: _text,
     oids.JSONB: _jsonb,
+    oids.JSONPATH: _jsonb,
     oids.FLOAT4: _F4.pack,
     oids.FLOAT8: _F8.pack,
     oids.NUMERIC: write_numeric,
@@ -319,6 +320,13 @@ def _read_jsonb(raw: bytes) -> str:
     return read_jsonb(read_text(raw[1:]))
 
 
+def _read_jsonpath(raw: bytes) -> str:
+    if raw[:1] != b"\x01":
+        version = raw[0] if raw else 0
+        raise SqlError(INVALID_BINARY, f"unsupported jsonpath version number {version}")
+    return jsonpaths.canonical(read_text(raw[1:]))
+
+
 def _read_uuid(raw: bytes) -> UUID:
     if len(raw) != 16:
         raise _wrong_length("uuid")
@@ -425,6 +433,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.REFCURSOR: read_text,
     oids.JSON: _read_json,
     oids.JSONB: _read_jsonb,
+    oids.JSONPATH: _read_jsonpath,
     oids.FLOAT4: _sized(_F4, "real"),
     oids.FLOAT8: _sized(_F8, "double precision"),
     oids.NUMERIC: read_numeric,

@@ -143,6 +143,7 @@ _BASE: Final[tuple[tuple[int, str, int, int, str, str, str], ...]] = (
     (UUID, "uuid", 2951, 16, "U", "", ""),
     (REGCONFIG, "regconfig", 3735, 4, "N", "", ""),
     (JSONB, "jsonb", 3807, -1, "U", "", ""),
+    (JSONPATH, "jsonpath", 4073, -1, "U", "", ""),
     (REGNAMESPACE, "regnamespace", 4090, 4, "N", "", ""),
     (REGROLE, "regrole", 4097, 4, "N", "", ""),
 )

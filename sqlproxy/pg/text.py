@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-from sqlproxy.pg import datetimes, numbers, oids
+from sqlproxy.pg import datetimes, jsonpaths, numbers, oids
 from sqlproxy.pg.arrays import array_reader, array_writer
 from sqlproxy.pg.bytea import read_bytea, write_bytea
 from sqlproxy.pg.intervals import read_interval, reader_of, write_interval
@@ -65,6 +65,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.CID: str,
     oids.JSON: str,
     oids.JSONB: str,
+    oids.JSONPATH: str,
     oids.FLOAT4: numbers.write_float4,
     oids.FLOAT8: numbers.write_float8,
     oids.NUMERIC: numbers.write_numeric,
@@ -162,6 +163,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.CID: numbers.read_oid,
     oids.JSON: read_json,
     oids.JSONB: read_jsonb,
+    oids.JSONPATH: jsonpaths.canonical,
     oids.FLOAT4: numbers.read_float4,
     oids.FLOAT8: numbers.read_float8,
     oids.NUMERIC: numbers.read_numeric,

@@ -80,7 +80,7 @@ def _place(pair: tuple[str, object]) -> tuple[int, bytes]:
     return len(raw), raw
 
 
-def _number(text: str) -> Decimal:
+def read_number(text: str) -> Decimal:
     pause()
     number = Decimal(text)
     if number and abs(number.adjusted()) > EXPONENT_MAX:
@@ -101,7 +101,10 @@ def _constant(text: str) -> object:
 
 
 _decode = json.JSONDecoder(
-    parse_float=_number, parse_int=_number, parse_constant=_constant, object_pairs_hook=ordered
+    parse_float=read_number,
+    parse_int=read_number,
+    parse_constant=_constant,
+    object_pairs_hook=ordered,
 ).decode
 Scan = Callable[[str, int], object]
 _PURE: Final = vars(decoder) | vars(scanner)  # in Python, a third as many levels deep
@@ -114,8 +117,8 @@ class _Breaking(json.JSONDecoder):
 
     def __init__(self) -> None:
         super().__init__(
-            parse_float=_number,
-            parse_int=_number,
+            parse_float=read_number,
+            parse_int=read_number,
             parse_constant=_constant,
             object_pairs_hook=ordered,
         )

@@ -146,6 +146,8 @@ class Binder:
         """A literal or parameter that nothing has given a type is text."""
         if expr.oid == oids.UNKNOWN and isinstance(expr, Const | Param):
             return self.casts.must(expr, oids.TEXT)
+        if isinstance(expr, RowExpr):
+            return replace(expr, args=tuple(map(self.decided, expr.args)))
         return expr
 
     # -- leaves
@@ -180,8 +182,8 @@ class Binder:
                 return found
             if (value := scope.value_of(words[0])) is not None:
                 return value
-            if scope.has_relation(words[0]):
-                raise unsupported("a whole row as a value", position=pos)
+            if (row := self._whole_row(words[0], scope, pos)) is not None:
+                return row
             raise SqlError(UNDEFINED_COLUMN, f'column "{words[0]}" does not exist', position=pos)
         if len(words) > 2:
             allowed = (["public"], [self.names.database, "public"])
@@ -194,6 +196,20 @@ class Binder:
         found = scope.qualified(words[-2], words[-1], pos)
         self.needs.saw(found)
         return found
+
+    def _whole_row(self, name: str, scope: Scope, pos: int) -> Expr | None:
+        """The row of a FROM item of that name; None: there is none."""
+        found = scope.row_of(name, pos)
+        if found is None:
+            return None
+        _, columns, outer = found
+        if outer:  # a row of NULLs is not NULL
+            raise unsupported(
+                "a whole row as a value, of what an outer join may make up", position=pos
+            )
+        for column in columns:
+            self.needs.saw(column)
+        return RowExpr(oid=oids.RECORD, args=tuple(columns), pos=pos - 1)
 
     def _value_function(self, body: Node, scope: Scope) -> Expr:
         name = function_name(body["op"])
@@ -241,6 +257,12 @@ class Binder:
 
     def operator(self, name: str, left: Expr | None, right: Expr, pos: int) -> Call:
         """left name right, resolved and with its casts."""
+        if left is not None and left.oid == right.oid == oids.RECORD:
+            raise unsupported(
+                "comparing rows that are not written side by side",
+                position=pos,
+                hint="Compare their columns: (a, b) = (c, d).",
+            )
         found = resolve.operator(name, left.oid if left is not None else 0, right.oid, pos)
         given = (right,) if left is None else (left, right)
         args = tuple(
@@ -273,7 +295,10 @@ class Binder:
             and isinstance(left, RowExpr)
         ):
             return self._row_subquery(left, name, right_body, scope, pos, "scalar")
-        right = self.expr(body["rexpr"], scope)
+        return self._compared(name, left, self.expr(body["rexpr"], scope), pos)
+
+    def _compared(self, name: str, left: Expr, right: Expr, pos: int) -> Expr:
+        """left name right, part by part if both are rows."""
         if isinstance(left, RowExpr) and isinstance(right, RowExpr):
             return self._rows(name, left, right, pos)
         return self.operator(name, left, right, pos)
@@ -287,14 +312,11 @@ class Binder:
             raise unsupported("comparing rows of zero length", position=pos)
         pairs = list(zip(left.args, right.args, strict=True))
         if len(pairs) == 1:
-            return self.operator(name, *pairs[0], pos)
+            return self._compared(name, *pairs[0], pos)
+        if name in ("=", "<>", "!="):
+            parts = tuple(self._compared(name, a, b, pos) for a, b in pairs)
+            return Logic(op="and" if name == "=" else "or", args=parts, pos=pos - 1)
         equal = tuple(self.operator("=", a, b, pos) for a, b in pairs)
-        if name == "=":
-            return Logic(op="and", args=equal, pos=pos - 1)
-        if name in ("<>", "!="):
-            return Logic(
-                op="or", args=tuple(self.operator("<>", a, b, pos) for a, b in pairs), pos=pos - 1
-            )
         if name not in _NEGATED:
             raise unsupported(f"the operator {name} between rows", position=pos)
         less = tuple(self.operator(name[0], a, b, pos) for a, b in pairs)
@@ -382,10 +404,7 @@ class Binder:
                 together = set(map(id, plain))
                 items = [i for i in items if id(i) not in together]
         for item in items:
-            if isinstance(left, RowExpr) and isinstance(item, RowExpr):
-                found.append(self._rows(name, left, item, pos))
-            else:
-                found.append(self.operator(name, left, item, pos))
+            found.append(self._compared(name, left, item, pos))
         if len(found) == 1:
             return found[0]
         return Logic(op="and" if every else "or", args=tuple(found), pos=pos - 1)
@@ -481,9 +500,9 @@ class Binder:
 
         def inside(a: Expr, b: Expr) -> Expr:
             if "NOT" in kind:
-                parts = (self.operator("<", value, a, pos), self.operator(">", value, b, pos))
+                parts = (self._compared("<", value, a, pos), self._compared(">", value, b, pos))
                 return Logic(op="or", args=parts, pos=pos - 1)
-            parts = (self.operator(">=", value, a, pos), self.operator("<=", value, b, pos))
+            parts = (self._compared(">=", value, a, pos), self._compared("<=", value, b, pos))
             return Logic(op="and", args=parts, pos=pos - 1)
 
         if not kind.endswith("SYM"):
@@ -648,12 +667,24 @@ class Binder:
         return ArrayExpr(oid=oid, args=tuple(converted), nested=nested, pos=pos - 1)
 
     def _row(self, body: Node, scope: Scope) -> Expr:
-        args = tuple(self.expr(a, scope) for a in body.get("args", ()))
-        return RowExpr(oid=oids.RECORD, args=args, pos=at(body) - 1)
+        args: list[Expr] = []
+        for node in body.get("args", ()):
+            kind, part = unwrap(node)
+            if kind == "ColumnRef" and "A_Star" in part["fields"][-1]:
+                words = strings(part["fields"])
+                rel = self._whole_row(words[-1], scope, at(part)) if words else None
+                if not isinstance(rel, RowExpr):
+                    raise unsupported("row expansion via * here", position=at(part))
+                args += rel.args
+            else:
+                args.append(self.expr(node, scope))
+        return RowExpr(oid=oids.RECORD, args=tuple(args), pos=at(body) - 1)
 
     def _indirection(self, body: Node, scope: Scope) -> Expr:
-        arg = self.expr(body["arg"], scope)
         parts = body["indirection"]
+        if (column := self._column_of_row(body["arg"], parts, scope)) is not None:
+            return column
+        arg = self.expr(body["arg"], scope)
         pos = arg.pos + 1
         if any("A_Indices" not in p for p in parts):
             if len(parts) == 1 and (found := fields_of(arg)):
@@ -704,6 +735,20 @@ class Binder:
             return Subscript(oid=arg.oid, typmod=arg.typmod, arg=arg, slices=slices, pos=pos - 1)
         indexes = tuple(b for i in indices if (b := bound(i.get("uidx"))) is not None)
         return Subscript(oid=element, typmod=arg.typmod, arg=arg, indexes=indexes, pos=pos - 1)
+
+    def _column_of_row(self, arg: Node, parts: Sequence[Node], scope: Scope) -> Expr | None:
+        """(t).column, where t is a FROM item; None: it is something else."""
+        kind, body = unwrap(arg)
+        if kind != "ColumnRef" or len(parts) != 1 or "String" not in parts[0]:
+            return None
+        words = strings(body["fields"])
+        if len(words) != 1 or len(body["fields"]) != 1:
+            return None
+        if scope.column(words[0], at(body)) is not None or scope.row_of(words[0], 0) is None:
+            return None
+        found = scope.qualified(words[0], strings(parts)[0], at(body))
+        self.needs.saw(found)
+        return found
 
     def _of_vector(
         self, arg: Expr, indices: list[Node], bound: Callable[[Node | None], Expr | None], pos: int

@@ -19,8 +19,10 @@ from sqlproxy.front.bound.exprs import (
     Const,
     Expr,
     Order,
+    RowExpr,
     Window,
     WindowSpec,
+    parts_of,
     walk,
 )
 from sqlproxy.front.functions.f_catalog import ASKS, CATALOG
@@ -45,10 +47,17 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
+_JSONPATHS: Final = [
+    f"jsonb_path_{name}{zone}"
+    for name in ("exists", "match", "query", "query_array", "query_first")
+    for zone in ("", "_tz")
+]
 _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
-}
+    **dict.fromkeys(_JSONPATHS, (None, None, "{}", False)),
+}  # None: there is none
+_OF_DEFAULTS: Final = {int: oids.INT4, float: oids.FLOAT8, str: oids.JSONB, bool: oids.BOOL}
 _VOID: Final = frozenset(
     {
         "pg_sleep",
@@ -59,6 +68,11 @@ _VOID: Final = frozenset(
 )  # functions that return nothing
 _ROW_TO_JSON: Final = frozenset(("row_to_json", "to_json", "to_jsonb"))
 _OF_ROWS: Final = _ROW_TO_JSON | {"json_agg", "jsonb_agg"}
+_OF_VALUES: Final = _OF_ROWS | {
+    f"{kind}_{rest}"
+    for kind in ("json", "jsonb")
+    for rest in ("build_array", "build_object", "object_agg")
+}  # functions that make JSON of values of any type
 ROW_TO_JSON: Final = "kvorum_row_json"  # our own function of names and values
 _MOMENT: Final = ("year", "month", "mday", "hour", "min", "sec", "timezone")
 _PATH: Final = ("target", "path", "vars", "silent")
@@ -76,10 +90,7 @@ _NAMED: Final[dict[str, tuple[str, ...]]] = {
         for kind in ("json", "jsonb")
         for rest in ("array_elements", "array_elements_text", "each", "each_text")
     },
-    **{
-        f"jsonb_path_{rest}": _PATH
-        for rest in ("exists", "match", "query", "query_array", "query_first")
-    },
+    **dict.fromkeys(_JSONPATHS, _PATH),
 }
 """The names of the arguments of PostgreSQL's own functions that we evaluate (proargnames)."""
 
@@ -128,7 +139,7 @@ class FunctionCalls:
         args = self._given(name, body, scope)
         if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
             return args[0]
-        ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
+        ordered = [o for n in body.get("agg_order", ()) for o in self._order(n, scope)]
         if body.get("agg_within_group"):
             found = resolve.function(
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
@@ -214,7 +225,10 @@ class FunctionCalls:
                     position=at(part),
                 )
             else:
-                args.append(self._row(name, node, scope) or self.binder.expr(node, scope))
+                arg = self._row(name, node, scope) or self.binder.expr(node, scope)
+                if isinstance(arg, RowExpr) and name in _OF_VALUES:
+                    arg = self._json_of(name, arg)
+                args.append(arg)
         if not by_name:
             return args
         known = _NAMED.get(name, ())
@@ -224,7 +238,8 @@ class FunctionCalls:
         for i in range(len(args), last + 1):
             if (given := by_name.get(known[i])) is None and i < len(defaults):
                 value = defaults[i]
-                given = Const(oid=701 if isinstance(value, float) else oids.INT4, value=value)
+                if value is not None:
+                    given = Const(oid=_OF_DEFAULTS[type(value)], value=value)
             if given is None:
                 break
             made.append(given)
@@ -253,13 +268,16 @@ class FunctionCalls:
         names, columns, outer = found
         for column in columns:
             self.binder.needs.saw(column)
-        binary = name.startswith("jsonb") or name == "to_jsonb"
-        source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
-        result = oids.JSONB if binary else oids.JSON
-        proc = Proc(name, (), result, source, strict=False)
-        listed = Const(oid=array_of(oids.TEXT), value=list(names))
-        made_up = Const(oid=oids.BOOL, value=outer)
-        return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=at(part) - 1)
+        return _row_json(name, names, columns, outer, at(part) - 1)
+
+    def _json_of(self, name: str, row: RowExpr) -> Expr:
+        """A row that is written, as JSON: its columns are f1, f2, …"""
+        columns = [
+            self._json_of(name, one) if isinstance(one, RowExpr) else self.binder.decided(one)
+            for one in row.args
+        ]
+        names = [f"f{place}" for place in range(1, len(columns) + 1)]
+        return _row_json(name, names, columns, False, row.pos)
 
     @staticmethod
     def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:
@@ -414,7 +432,7 @@ class FunctionCalls:
         self.here.aggregates = True
         distinct = bool(body.get("agg_distinct"))
         if distinct:
-            for arg in args:
+            for arg in (part for one in args for part in parts_of(one)):
                 resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
         return Aggregate(
             oid=found.result,
@@ -492,7 +510,7 @@ class FunctionCalls:
 
     # -- order and windows
 
-    def _order(self, node: Node, scope: Scope) -> Order:
+    def _order(self, node: Node, scope: Scope) -> Sequence[Order]:
         body = node["SortBy"]
         expr = self.binder.decided(self.binder.expr(body["node"], scope))
         return sorted_by(body, expr)
@@ -518,9 +536,11 @@ class FunctionCalls:
                 )
             base = self.here.named_windows[name]
         partition = tuple(
-            self.binder.decided(self.binder.expr(n, scope)) for n in body.get("partitionClause", ())
+            part
+            for node in body.get("partitionClause", ())
+            for part in parts_of(self.binder.decided(self.binder.expr(node, scope)))
         )
-        order = tuple(self._order(n, scope) for n in body.get("orderClause", ()))
+        order = tuple(o for n in body.get("orderClause", ()) for o in self._order(n, scope))
         if name := body.get("refname"):
             if partition:
                 raise SqlError(
@@ -614,6 +634,19 @@ def _check_frame(body: Node, order: Sequence[Order]) -> None:
         )
 
 
+def _row_json(
+    name: str, names: Sequence[str], columns: Sequence[Expr], outer: bool, pos: int
+) -> Call:
+    """What the function `name` makes of a row."""
+    binary = name.startswith("jsonb") or name == "to_jsonb"
+    source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
+    result = oids.JSONB if binary else oids.JSON
+    proc = Proc(name, (), result, source, strict=False)
+    listed = Const(oid=array_of(oids.TEXT), value=list(names))
+    made_up = Const(oid=oids.BOOL, value=outer)
+    return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=pos)
+
+
 def is_row(expr: Expr, name: str) -> bool:
     """Whether it is a whole row as JSON, written as the argument of the function `name`."""
     return (
@@ -623,8 +656,13 @@ def is_row(expr: Expr, name: str) -> bool:
     )
 
 
-def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
-    """A SortBy's direction over a bound expression. Raises 42883: its type has no order."""
+def sorted_by(body: Node, expr: Expr, target: int = -1) -> Sequence[Order]:
+    """A SortBy's direction over a bound expression; of a row over its columns, of which NULL is the
+    greatest value. Raises 42883: its type has no order.
+    """
+    if isinstance(expr, RowExpr):
+        plain = {**body, "sortby_nulls": "SORTBY_NULLS_DEFAULT"}
+        return [one for part in expr.args for one in sorted_by(plain, part)]
     direction = body.get("sortby_dir", "SORTBY_DEFAULT")
     if direction == "SORTBY_USING":
         name = strings(body["useOp"])[-1]
@@ -638,7 +676,7 @@ def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
     descending = direction == "SORTBY_DESC"
     nulls = body.get("sortby_nulls", "SORTBY_NULLS_DEFAULT")
     nulls_first = descending if nulls == "SORTBY_NULLS_DEFAULT" else nulls == "SORTBY_NULLS_FIRST"
-    return Order(expr, descending, nulls_first, target)
+    return (Order(expr, descending, nulls_first, target),)
 
 
 def orderable(expr: Expr, pos: int) -> None:

@@ -23,6 +23,7 @@ from sqlproxy.front.bound.exprs import (
     Default,
     Expr,
     Order,
+    parts_of,
     walk,
 )
 from sqlproxy.front.bound.statements import (
@@ -278,7 +279,7 @@ class Queries:
                 oids.REGTYPE,
             ):  # they are held as names, and sort as numbers
                 expr, place = self.binder.casts.must(expr, oids.OID, IMPLICIT), -1
-            found.append(sorted_by(body, expr, place))
+            found += sorted_by(body, expr, place)
         return found
 
     def _group(
@@ -299,7 +300,7 @@ class Queries:
                 elif kind == "List":
                     take(part.get("items", ()))
                 else:
-                    found.append(self._group_one(node, kind, part, targets, scope))
+                    found.extend(parts_of(self._group_one(node, kind, part, targets, scope)))
 
         take(body.get("groupClause", ()))
         return found, sets
@@ -323,7 +324,8 @@ class Queries:
                     "aggregate functions are not allowed in GROUP BY",
                     position=expr.pos + 1,
                 )
-        resolve.operator("=", expr.oid, expr.oid, expr.pos + 1)
+        for one in parts_of(expr):
+            resolve.operator("=", one.oid, one.oid, one.pos + 1)
         return expr
 
     def _distinct(
@@ -335,10 +337,11 @@ class Queries:
         if not nodes:
             if not targets:
                 raise SqlError(SYNTAX_ERROR, "SELECT DISTINCT must have at least one column")
-            for target in targets:
-                orderable(target.expr, target.expr.pos + 1)
+            shown = [one for target in targets for one in parts_of(target.expr)]
+            for part in shown:
+                orderable(part, part.pos + 1)
             for one in order:
-                if one.target < 0:
+                if one.target < 0 and one.expr not in shown:
                     raise SqlError(
                         INVALID_COLUMN_REFERENCE,
                         "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
@@ -349,9 +352,9 @@ class Queries:
         for node in nodes:
             place = self._by_name(node, targets, "DISTINCT ON")
             if place is None:
-                on.append(self.binder.decided(self.binder.expr(node, scope)))
+                on += parts_of(self.binder.decided(self.binder.expr(node, scope)))
             else:
-                on.append(replace(targets[place].expr, pos=at(unwrap(node)[1]) - 1))
+                on += parts_of(replace(targets[place].expr, pos=at(unwrap(node)[1]) - 1))
         # Whatever is sorted by before all of ON were must be one of ON.
         left = list(on)
         for one in order:
@@ -502,7 +505,7 @@ class Queries:
                     "FROM clause.",
                     position=at(part),
                 )
-            found.append(sorted_by(body, targets[place].expr, place))
+            found += sorted_by(body, targets[place].expr, place)
         return found
 
     # -- set operations

@@ -242,9 +242,6 @@ class Scope:
             level, scope = level + 1, scope.parent
         return None
 
-    def has_relation(self, name: str) -> bool:
-        return any(rel.alias == name and rel.named for rel in self.rels)
-
 
 def _seen_from(expr: Expr, level: int, pos: int) -> Expr:
     if isinstance(expr, Column):

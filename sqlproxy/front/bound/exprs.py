@@ -325,6 +325,15 @@ class Later(Expr):
     once: Once = field(compare=False)
 
 
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """What is compared, one after the other, where an expression's values are: of a row its
+    columns.
+    """
+    if isinstance(expr, RowExpr):
+        return tuple(part for arg in expr.args for part in parts_of(arg))
+    return (expr,)
+
+
 def children(expr: Expr) -> Iterator[Expr]:
     """The expressions directly inside."""
     for name in _parts_of(type(expr)):

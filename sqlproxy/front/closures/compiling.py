@@ -40,6 +40,7 @@ from sqlproxy.front.bound.exprs import (
     NullIf,
     Param,
     RowCompare,
+    RowExpr,
     Subscript,
     walk,
 )
@@ -67,7 +68,7 @@ from sqlproxy.front.functions.function import Site
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.quoting import read_relation
 from sqlproxy.front.types.registry import element_of, format_type
-from sqlproxy.front.types.value_texts import reader, writer
+from sqlproxy.front.types.value_texts import reader, row_text, writer
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
@@ -538,6 +539,15 @@ class _Compiler:
         fns = [p.fn for p in parts]
         return Part("fun", lambda row, env: [f(row, env) for f in fns])
 
+    def _row(self, expr: RowExpr) -> Part:
+        """A record, which is held as its text: as record_out writes it."""
+        types = tuple(arg.oid for arg in expr.args)
+
+        def made(env: Env, *values: object) -> str:
+            return row_text([writer(oid, env.style) for oid in types], values)
+
+        return self._with_env(made, types, [self.part(arg) for arg in expr.args], False)
+
     def _any_all(self, expr: AnyAll) -> Part:
         left, array = self.fn(expr.left), self.part(expr.array)
         every = expr.all
@@ -715,6 +725,7 @@ _PARTS: Final[dict[type, Any]] = {
     Coalesce: _Compiler._coalesce,
     MinMax: _Compiler._min_max,
     ArrayExpr: _Compiler._array,
+    RowExpr: _Compiler._row,
     Among: _Compiler._among,
     AnyAll: _Compiler._any_all,
     Subscript: _Compiler._subscript,

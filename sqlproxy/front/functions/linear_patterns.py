@@ -170,6 +170,10 @@ _BEGINS: Final = re.compile(rf"(?:\((?:\?:)?)*{_OF_WORDS}(?![?*{{])")
 _ENDED: Final = re.compile(rf"{_OF_WORDS}\+?\)*\Z")
 
 
+_LINES: Final = {"n": "(?m)", "m": "(?m)", "p": "(?-s)", "w": "(?ms)", "s": "(?s)"}
+"""What options say of line feeds: whether a dot matches one (s), and ^ and $ stand beside one."""
+
+
 @lru_cache(maxsize=256)
 def regex(pattern: str, flags: str = "") -> Pattern:
     """PostgreSQL's advanced regular expression. Raises SqlError: 2201B; 0A000 for what RE2 lacks,
@@ -177,18 +181,19 @@ def regex(pattern: str, flags: str = "") -> Pattern:
     """
     if len(pattern) > SQL_PATTERN_CHARS_MAX:
         raise too_long(pattern)
-    ignore_case = lines = expanded = False
+    ignore_case = expanded = False
+    how = "(?s)"
     for flag in flags[:SQL_PATTERN_CHARS_MAX]:
         match flag:
             case "i" | "c":
                 ignore_case = flag == "i"
-            case "n" | "m":
-                lines = True
+            case "n" | "m" | "p" | "w" | "s":
+                how = _LINES[flag]
             case "x":
                 expanded = True
-            case "b" | "p" | "w":
+            case "b":
                 raise unsupported(f'the option "{flag}" of regular expressions')
-            case "s" | "g" | "t" | "e" | "q":
+            case "g" | "t" | "e" | "q":
                 pass
             case _:
                 raise SqlError(INVALID_PARAMETER, f'invalid regular expression option: "{flag}"')
@@ -196,7 +201,6 @@ def regex(pattern: str, flags: str = "") -> Pattern:
         literal = re2.escape(pattern if "q" in flags else pattern[4:])
         return Pattern(literal, literal, ignore_case)
     pattern = pattern.removeprefix("***:")
-    how = "(?m)" if lines and "s" not in flags else "(?ms)" if lines else "(?s)"
     narrow = _Translation(pattern, expanded, True)
     wide = None if narrow.ends else how + _Translation(pattern, expanded, False).text
     return Pattern(how + narrow.text, wide, ignore_case)

@@ -73,10 +73,10 @@ def pathway(source: int, target: int, context: str) -> CastRow | None:
         inner = pathway(from_element, to_element, context)
         if inner is not None:
             return CastRow(inner.context, "b" if inner.method == "b" else "a", "")
-    if target not in POLYMORPHIC and source not in (oids.UNKNOWN, oids.RECORD):
+    if target not in POLYMORPHIC and source != oids.UNKNOWN:
         if context != IMPLICIT and category(target) == "S":
             return CastRow("a", "i", "")
-        if context == EXPLICIT and category(source) == "S":
+        if context == EXPLICIT and category(source) == "S" and target != oids.RECORD:
             return CastRow("e", "i", "")
     return None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID as Uuid
 
 from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.front.types.registry import element_of, format_type
-from sqlproxy.pg import arrays, datetimes, intervals, jsons, numbers, oids
+from sqlproxy.pg import arrays, datetimes, intervals, jsonpaths, jsons, numbers, oids
 from sqlproxy.pg.bytea import read_bytea
 from sqlproxy.pg.style import Style, invalid_syntax
 from sqlproxy.values import enums
@@ -103,6 +104,24 @@ def writer(oid: int, style: Style) -> Writer:
     raise unsupported(f"the type {format_type(oid)}")
 
 
+def row_text(writers: Sequence[Writer], values: Sequence[object]) -> str:
+    """A row as PostgreSQL's record_out writes it."""
+    return f"({','.join(map(_row_part, writers, values))})"
+
+
+def _row_part(write: Writer, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    text = write(value)
+    if text and not _QUOTED_IN_ROWS.search(text):
+        return text
+    doubled = text.replace("\\", "\\\\").replace('"', '""')
+    return f'"{doubled}"'
+
+
+_QUOTED_IN_ROWS: Final = re.compile(r'["\\(),\s]', re.ASCII)
 _READERS: Final[dict[int, Reader]] = {
     oids.BOOL: read_bool,
     oids.INT2: numbers.integer_reader("smallint", 16),
@@ -127,6 +146,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.INTERVAL: intervals.read_interval,
     oids.JSON: jsons.read_json,
     oids.JSONB: jsons.read_jsonb,
+    oids.JSONPATH: jsonpaths.canonical,
 }
 _WRITERS: Final[dict[int, Writer]] = {
     oids.BOOL: lambda value: "true" if value else "false",
@@ -157,6 +177,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.INTERVAL: intervals.write_interval,
     oids.JSON: _same,
     oids.JSONB: _same,
+    oids.JSONPATH: _same,
     oids.VOID: lambda value: "",
     oids.RECORD: str,
     oids.REGCLASS: _same,
