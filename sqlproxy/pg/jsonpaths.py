@@ -408,6 +408,10 @@ class _Parser:
                             self._must("unknown")
                             return (Item("is unknown", args=(inner,)),)
                         return self._accessors(inner)
+                    case _:
+                        pass
+            case _:
+                pass
         self._at -= 1
         raise self._error()
 

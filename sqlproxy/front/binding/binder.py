@@ -746,7 +746,7 @@ class Binder:
             return None
         if scope.column(words[0], at(body)) is not None or scope.row_of(words[0], 0) is None:
             return None
-        found = scope.qualified(words[0], strings(parts)[0], at(body))
+        found = scope.qualified(words[0], strings(list(parts))[0], at(body))
         self.needs.saw(found)
         return found
 

@@ -265,7 +265,7 @@ class Queries:
         return None
 
     def _order(self, nodes: Sequence[Node], targets: Sequence[Target], scope: Scope) -> list[Order]:
-        found = []
+        found: list[Order] = []
         for node in nodes:
             body = node["SortBy"]
             place = self._by_name(body["node"], targets, "ORDER BY")
@@ -488,7 +488,7 @@ class Queries:
 
     def _output_order(self, nodes: Sequence[Node], targets: Sequence[Target]) -> list[Order]:
         """ORDER BY of what has no FROM of its own: only output columns may be named."""
-        found = []
+        found: list[Order] = []
         for node in nodes:
             body = node["SortBy"]
             place = self._by_name(body["node"], targets, "ORDER BY")

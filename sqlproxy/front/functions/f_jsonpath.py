@@ -313,7 +313,7 @@ class _Run:
             return self._not_numeric("double", "a string or numeric value")
         given = isinstance(item, str)
         try:
-            value = numbers.read_float8(item if given else jsonb.number(item))
+            value = numbers.read_float8(item if isinstance(item, str) else jsonb.number(item))
         except SqlError:
             value = inf
         if not isfinite(value):
@@ -611,12 +611,17 @@ def _query_array(*args: Any) -> str:
     return f"[{', '.join(query(*args))}]"
 
 
-_ASKED: Final = {"exists": _exists, "match": _match, "query_array": _query_array}
+_ASKED: Final[dict[str, Callable[..., Any]]] = {
+    "exists": _exists,
+    "match": _match,
+    "query_array": _query_array,
+    "query_first": _query_first,
+}
 FUNCTIONS: Final = declared(
     {
         **{
             f"jsonb_path_{name}{zone}": call
-            for name, call in (*_ASKED.items(), ("query_first", _query_first))
+            for name, call in _ASKED.items()
             for zone in ("", "_tz")
         },
         "jsonb_path_exists_opr": lambda text, path: _exists(text, path, None, True),
