@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from kvorum.sdk.sync import Database, Snapshot, Table, Transaction, Watch
     from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
+    from procedures.engine.flow import Flow
     from procedures.engine.procedure import (
         again,
         children,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     )
     from procedures.engine.registry import procedure, step, undo
     from procedures.engine.retries import retry
+    from procedures.engine.step_exceptions import StepFailed
+    from procedures.engine.workflow import workflow
 
 _HOMES = {
     "kv.base.errors": (
@@ -96,7 +99,10 @@ _HOMES = {
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure step undo",
+    "procedures.engine.flow": "Flow",
     "procedures.engine.retries": "retry",
+    "procedures.engine.step_exceptions": "StepFailed",
+    "procedures.engine.workflow": "workflow",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -116,6 +122,7 @@ __all__ = [
     "DeadlineExceeded",
     "Delete",
     "Event",
+    "Flow",
     "InvalidArgument",
     "Item",
     "KeyLocked",
@@ -133,6 +140,7 @@ __all__ = [
     "Snapshot",
     "SnapshotInfo",
     "SnapshotTooOld",
+    "StepFailed",
     "Table",
     "TableInfo",
     "TooLarge",
@@ -163,6 +171,7 @@ __all__ = [
     "step",
     "suspend",
     "undo",
+    "workflow",
 ]
 
 

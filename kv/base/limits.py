@@ -360,8 +360,11 @@ PROCEDURE_STEPS_PER_TURN_MAX: Final = 64  # then the procedure goes to the tail 
 PROCEDURE_HISTORY_INLINE_MAX: Final = 32  # step entries in the record itself …
 PROCEDURE_HISTORY_CHUNK: Final = 16  # … of which the oldest so many move to a row of their own
 PROCEDURE_HISTORY_SHOWN_MAX: Final = 512  # newest entries that a reader gets
+PROCEDURE_HISTORY_KEPT: Final = 1_024  # … and that are kept, beside those in the record
 PROCEDURE_UNDO_ENTRIES_MAX: Final = 10_000  # finished steps that could still be undone
 PROCEDURE_ROUNDS_MAX: Final = 1_000  # rounds of children of one procedure
+PROCEDURE_CALLS_MAX: Final = 1_000  # calls of one round of a workflow
+PROCEDURE_ANY_MAX: Final = 64  # … of which one is waited for
 PROCEDURE_LOCKS_MAX: Final = 1_024  # declared by one procedure
 LOCK_RESOURCE_CHARS_MAX: Final = 256  # of the name of what is locked
 LOCK_TTL_MS_DEFAULT: Final = 10_000  # a lock of code outside whose holder is silent so long ends
@@ -778,6 +781,8 @@ assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_B
     "arguments, state, result and history are one record"
 )
 assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
+assert PROCEDURE_HISTORY_SHOWN_MAX <= PROCEDURE_HISTORY_KEPT
+assert PROCEDURE_HISTORY_KEPT % PROCEDURE_HISTORY_CHUNK == 0, "whole rows go"
 assert MEMBERSHIP_MOVES_MAX <= PROCEDURE_CHILDREN_MAX
 assert BUS_RENEW_MS + 2 * BUS_PUSH_MS + BUS_RETRY_MS_MAX < BUS_LEASE_MS, (
     "a lost renewal is survived"

@@ -224,6 +224,14 @@ class StepTxn:
         """The snapshot, if the step read anything."""
         return self._reads
 
+    def forget(self) -> None:
+        """Drop all that was written; what was read stays read."""
+        self._later.clear()
+        self._unknown.clear()
+        self._fences.clear()
+        self.held.clear()
+        self._buffer = WriteBuffer()
+
     async def end(self) -> None:
         """No more use: the step committed, failed or was given up."""
         self._ended = True

@@ -41,6 +41,8 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
 from procedures.engine import plain_data
 from procedures.engine.procedure import (
+    DROP,
+    PUSH,
     Again,
     Children,
     Done,
@@ -49,6 +51,7 @@ from procedures.engine.procedure import (
     Outcome,
     State,
     Suspend,
+    events_of,
 )
 from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Trying, Undo
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -248,14 +251,14 @@ def advance(
             return _again(record, declared, _duration("delay_ms", delay_ms), ran)
         case Next(step):
             definition = declared.steps[_known_step(declared, step)]
-            after = _finish(record, declared, ran, State.RUNNABLE, step)
+            after = _finish(record, declared, ran, State.RUNNABLE, step, undo=outcome.undo)
             if definition.mark.deadline_ms and definition.is_async:  # a plain one waits for a place
                 after = begun(after, definition, ran.now_ms)
-            return _logged(after, record.step, "next", ran, Flow.MORE)
-        case Suspend(then, event, timeout_ms):
-            return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))
+            return _logged(after, outcome.label or record.step, "next", ran, Flow.MORE)
+        case Suspend():
+            return _suspend(record, declared, ran, outcome)
         case Done(result):
-            after = _finish(record, declared, ran, State.SUCCESS, record.step)
+            after = _finish(record, declared, ran, State.SUCCESS, record.step, undo=outcome.undo)
             what = f"result of {record.name}"
             if declared.result is not None:
                 result = declared.result.plain(result, what)
@@ -263,7 +266,7 @@ def advance(
             # a child keeps what its parent may still have to undo
             undo = after.undo if record.parent else ()
             after = replace(after, result=data, undo=undo)
-            return _logged(after, record.step, "done", ran, Flow.ENDED)
+            return _logged(after, outcome.label or record.step, "done", ran, Flow.ENDED)
         case Children():
             return _spawn(record, declared, outcome, ran, types, first_child)
         case _:
@@ -279,12 +282,14 @@ def _finish(
     *,
     event: str = "",
     due_ms: int = 0,
+    undo: str = PUSH,
 ) -> Record:
     """The current step is finished: it counts for undo, and the waits that led to it are over.
     `step` comes next, when that is due, or at the event.
     """
     mark = declared.steps[record.step].mark
-    undo = record.undo if record.partial else _push(record.undo, mark.undo, record.seq)
+    pushes = undo == PUSH and not record.partial
+    undos = _push(record.undo, mark.undo, record.seq) if pushes else record.undo
     final = record.final or mark.point_of_no_return
     return replace(
         record,
@@ -299,7 +304,7 @@ def _finish(
         event=event,
         waits_for=False,
         final=final,
-        undo=() if final else undo,
+        undo=() if final or undo == DROP else undos,
         updated_ms=ran.now_ms,
     )
 
@@ -323,22 +328,27 @@ def _again(record: Record, declared: ProcedureType, delay_ms: int, ran: Ran) -> 
     return Change(after, Flow.WAIT if delay_ms else Flow.TAIL)
 
 
-def _suspend(
-    record: Record, declared: ProcedureType, ran: Ran, then: str, event: str, timeout_ms: int
-) -> Change:
+def _suspend(record: Record, declared: ProcedureType, ran: Ran, outcome: Suspend) -> Change:
+    event, then = outcome.event, outcome.then
+    timeout_ms = _duration("timeout_ms", outcome.timeout_ms)
     if not event and not timeout_ms:
         raise InvalidArgument(
             f"{record.name}.{record.step}: suspend wants event= or timeout_ms=, "
             "nothing would wake it"
         )
-    if event:
-        checked_text("event", event, limits.NONCE_CHARS_MAX)
+    for one in events_of(event):
+        checked_text("event", one, limits.NONCE_CHARS_MAX)
     due_ms = ran.now_ms + timeout_ms if timeout_ms else 0
     if ran.wake == RESTART and timeout_ms and (record.event, record.step) == (event, then):
         due_ms = record.due_ms or due_ms  # it only looked: the same wait goes on
     known = _known_step(declared, then)
-    after = _finish(record, declared, ran, State.WAITING, known, event=event, due_ms=due_ms)
-    return _logged(after, record.step, "suspend", ran, Flow.WAIT)
+    after = _finish(
+        *(record, declared, ran, State.WAITING, known),
+        event=event,
+        due_ms=due_ms,
+        undo=outcome.undo,
+    )
+    return _logged(after, outcome.label or record.step, "suspend", ran, Flow.WAIT)
 
 
 def _spawn(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from procedures.engine.locks import Link
-from procedures.engine.procedure import State
+from procedures.engine.procedure import State, said
 from procedures.engine.records import Failure, Record, Trying
 from procedures.engine.view import shown_state
 
@@ -141,7 +141,7 @@ def _event(record: Record, now_ms: int) -> list[dict[str, object]]:
         text = f"waits for a time: it runs {record.step} {due}"
         return [_wait("time", text, record.updated_ms) | {"due_ms": record.due_ms}]
     until = f", or runs {record.step} without it {due}" if record.due_ms else ""
-    text = f"waits for the event {record.event}{until}"
+    text = f"waits for the event {said(record.event)}{until}"
     wait = _wait("event", text, record.updated_ms) | {"event": record.event}
     return [wait | {"due_ms": record.due_ms} if record.due_ms else wait]
 

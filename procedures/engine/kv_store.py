@@ -41,7 +41,7 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import NOT_HELD, Broken, Fenced, Page, Reads, Row, Stored
+from procedures.engine.store import NOT_HELD, Broken, Fenced, Page, Reads, Row, Stored, outdated
 from txn.client import TxnClient
 from txn.results import ScanPage
 from txn.shared.deadlines import Deadline
@@ -422,6 +422,8 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         first, entries = change.spill
         key = _STEPS + u64(record.id) + u32(first)
         ops.append(put(key, records.encode_entries(entries)))
+        if (gone := outdated(first)) is not None:
+            ops.append(delete(_STEPS + u64(record.id) + u32(gone)))
     for other_version, other in change.others:
         ops += _ops(other_version, other, 0)
     return ops

@@ -22,7 +22,7 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.read_snapshot import ReadSnapshot
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
+from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored, outdated
 
 
 class Table:
@@ -176,6 +176,8 @@ class MemoryStore:
             if one.spill is not None:
                 key = one.record.id, one.spill[0]
                 self._old[key] = records.encode_entries(one.spill[1])
+                if (gone := outdated(one.spill[0])) is not None:
+                    self._old.pop((one.record.id, gone), None)
         return now
 
     async def remove(self, stored: Sequence[Stored]) -> None:
@@ -230,6 +232,7 @@ class MemoryStore:
         found = [
             e
             for first in chunks
+            if (record.id, first) in self._old
             for e in records.decode_entries(self._old[record.id, first], f"steps of {record.id}")
         ]
         return [*found, *record.history][-limit:]

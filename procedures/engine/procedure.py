@@ -65,14 +65,34 @@ def exclusive(resource: str) -> Lock:
     return Lock("exclusive", resource)
 
 
+PUSH: Final = "push"  # a finished step counts for undo, if its declaration says so
+KEEP: Final = "keep"  # this execution did nothing that has to be undone
+DROP: Final = "drop"  # … and neither has anything before it, from now on
+SEVERAL: Final = "\x1f"  # between events of which the first one wakes
+
+
+def events_of(event: str) -> tuple[str, ...]:
+    """What a record waits for: any of these."""
+    return tuple(event.split(SEVERAL)) if event else ()
+
+
+def said(event: str) -> str:
+    """The same in words."""
+    return " or ".join(events_of(event))
+
+
 @dataclass(frozen=True, slots=True)
 class Next:
     step: str
+    undo: str = PUSH
+    label: str = ""  # how the execution is called in the history; "" = as its step
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     result: Any = None
+    undo: str = PUSH
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +106,8 @@ class Suspend:
     then: str
     event: str = ""
     timeout_ms: int = 0  # 0 = only the event wakes it
+    undo: str = PUSH
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ class ProcedureType:
     remote: bool = False  # known by its description only: workers run it
     needs_look: bool = False  # only they know its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
+    replays: Callable[[Any], str] | None = None  # of a workflow: why its code does not fit a record
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
     def locks_of(self, args: object) -> tuple[Lock, ...]:
@@ -199,7 +200,7 @@ class Registry:
         declared = replace(declaration(cls), pool="")  # run here, whoever else could
         if make is not None:
             declared = replace(declared, make=make)
-        elif wanted := _wants_factory(cls):
+        elif inspect.isclass(cls) and (wanted := _wants_factory(cls)):
             raise _bad(
                 cls,
                 f"its constructor wants {', '.join(wanted)}: every step runs on a fresh instance, "
@@ -357,50 +358,52 @@ def procedure(
     """
 
     def declare(cls: C) -> C:
-        _check_header(cls, name, timeout_ms, retention_ms, version)
-        older = _check_place(cls, version, accepts, pool, queue, priority)
-        _check_flow(cls, max_concurrent, rate_per_s)
-        _check_bypass(cls, bypass)
         where = f"procedure class {cls.__qualname__}"
-        args_shape = None if args is None else typed_values.shape(args, f"{where}: args")
-        result_shape = None if result is None else typed_values.shape(result, f"{where}: result")
         steps, undos = _methods(cls, _checked_retry(cls, retry))
-        first = _check_steps(cls, steps, undos)
-        origin = f"{cls.__module__}.{cls.__qualname__}"
-        other = _declared.get((name, version))
-        if other is not None and f"{other.__module__}.{other.__qualname__}" != origin:
-            raise _bad(
-                cls,
-                f"the name {name!r} is already taken by {other.__module__}.{other.__qualname__}",
-            )
         declared = ProcedureType(
             name,
             version,
-            first,
+            _check_steps(cls, steps, undos),
             steps,
             undos,
             locks,
             timeout_ms,
             retention_ms,
             cls,
-            origin,
-            accepts=older,
+            f"{cls.__module__}.{cls.__qualname__}",
+            accepts=frozenset(accepts),
             pool=pool,
             queue=queue,
             priority=priority,
             max_concurrent=max_concurrent,
-            rate_per_s=float(rate_per_s),
+            rate_per_s=rate_per_s,
             bypass=bypass,
-            args=args_shape,
-            result=result_shape,
-            needs_look=callable(locks) or args_shape is not None,
+            args=None if args is None else typed_values.shape(args, f"{where}: args"),
+            result=None if result is None else typed_values.shape(result, f"{where}: result"),
         )
-        setattr(cls, _DECLARED, declared)
-        setattr(cls, NAMED, name)
-        _declared[name, version] = cls
+        declare_type(cls, declared)
         return cls
 
     return declare
+
+
+def declare_type(thing: Any, declared: ProcedureType) -> None:
+    """`thing`, a class or a workflow's function, stands for this type from now on. Raises
+    InvalidArgument.
+    """
+    _check_header(thing, declared)
+    _check_place(thing, declared)
+    _check_flow(thing, declared)
+    _check_bypass(thing, declared.bypass)
+    other = _declared.get((declared.name, declared.version))
+    taken = "" if other is None else f"{other.__module__}.{other.__qualname__}"
+    if taken not in ("", declared.origin):
+        raise _bad(thing, f"the name {declared.name!r} is already taken by {taken}")
+    looks = callable(declared.locks) or declared.args is not None
+    declared = replace(declared, needs_look=looks, rate_per_s=float(declared.rate_per_s))
+    setattr(thing, _DECLARED, declared)
+    setattr(thing, NAMED, declared.name)
+    _declared[declared.name, declared.version] = thing
 
 
 @overload
@@ -525,29 +528,29 @@ def _methods(cls: type, policy: Retry | None) -> tuple[dict[str, StepDef], dict[
     return steps, undos
 
 
-def _check_header(cls: type, name: str, timeout_ms: int, retention_ms: int, version: int) -> None:
+def _check_header(cls: type, declared: ProcedureType) -> None:
+    name, version = declared.name, declared.version
+    times = (("timeout_ms", declared.timeout_ms), ("retention_ms", declared.retention_ms))
     if not _NAME.match(name):
         raise _bad(
             cls,
             f"the name {name!r:.80} must have 1 to {NAME_CHARS_MAX} letters, digits and _ . -, "
             "beginning with a letter or _",
         )
-    for what, value in (("timeout_ms", timeout_ms), ("retention_ms", retention_ms)):
+    for what, value in times:
         if type(value) is not int or not 0 <= value <= PROCEDURE_TIMEOUT_MS_MAX:
             raise _bad(cls, f"{what} must be 0 to {PROCEDURE_TIMEOUT_MS_MAX}, got {value!r:.40}")
     if type(version) is not int or version < 1:
         raise _bad(cls, f"version must be a positive number, got {version!r:.40}")
 
 
-def _check_place(
-    cls: type, version: int, accepts: Iterable[int], pool: str, queue: str, priority: int
-) -> frozenset[int]:
-    older = frozenset(accepts)
+def _check_place(cls: type, declared: ProcedureType) -> None:
+    older, version, priority = declared.accepts, declared.version, declared.priority
     if any(type(v) is not int or not 0 < v < version for v in older):
         raise _bad(cls, f"accepts names versions below {version}, got {sorted(older)!r:.60}")
     if len(older) > PROCEDURE_VERSIONS_MAX:
         raise _bad(cls, f"accepts has {len(older)} versions, the limit is {PROCEDURE_VERSIONS_MAX}")
-    for what, name in (("pool", pool), ("queue", queue)):
+    for what, name in (("pool", declared.pool), ("queue", declared.queue)):
         if name and not _NAME.match(name):
             raise _bad(
                 cls,
@@ -560,10 +563,10 @@ def _check_place(
             f"priority must be −{PROCEDURE_PRIORITY_MAX} to {PROCEDURE_PRIORITY_MAX}, got "
             f"{priority!r:.40}",
         )
-    return older
 
 
-def _check_flow(cls: type, max_concurrent: int, rate_per_s: float) -> None:
+def _check_flow(cls: type, declared: ProcedureType) -> None:
+    max_concurrent, rate_per_s = declared.max_concurrent, declared.rate_per_s
     if type(max_concurrent) is not int or not 0 <= max_concurrent <= PROCEDURE_CONCURRENT_MAX:
         raise _bad(
             cls,

@@ -27,7 +27,7 @@ from procedures.engine import core
 from procedures.engine.core import RESTART, limit_ms, needs
 from procedures.engine.due_times import Due
 from procedures.engine.locks import Link, circle_text
-from procedures.engine.procedure import State
+from procedures.engine.procedure import State, events_of
 from procedures.engine.queues import Place
 from procedures.engine.records import Failure, Record
 from procedures.engine.resources import Locks, queue_of
@@ -269,7 +269,8 @@ class Roster:
                 self._due.add(record.due_ms, record.id)
             if record.event:
                 live.event = record.event
-                self._waiting.setdefault(record.event, set()).add(record.id)
+                for event in events_of(record.event):
+                    self._waiting.setdefault(event, set()).add(record.id)
         self._slim(live)
 
     def wake(self, live: Live, why: str) -> None:
@@ -293,7 +294,7 @@ class Roster:
         for id in sorted(self._waiting.pop(event, ())):
             live = self._live.get(id)
             if live is not None:
-                live.event = ""
+                self._unlist(live)
                 if not live.wake:
                     self.wake(live, "event")
 
@@ -316,9 +317,10 @@ class Roster:
             return
         if 0 < record.due_ms <= self._clock.now_ms():
             return  # it runs anyway
-        if self._kept(live, record.event):
-            assert self.look is not None
-            self.look(live, record.event)
+        events = events_of(record.event)
+        if self.look is not None and all(self._kept(live, event) for event in events):
+            for event in events:
+                self.look(live, event)
         else:
             live.wake = RESTART
 
@@ -327,7 +329,7 @@ class Roster:
 
     def found(self, live: Live, event: str) -> None:
         """What it waits for is there."""
-        if self._live.get(live.id) is live and live.event == event and not live.wake:
+        if self._live.get(live.id) is live and event in events_of(live.event) and not live.wake:
             self.wake(live, "event")
 
     def pause_left_ms(self, live: Live) -> int:
@@ -345,8 +347,11 @@ class Roster:
         return self._queue.order(pool)
 
     def missed(self, live: Live, event: str, since: int) -> None:
-        """Wake it if `event` was signalled while the step that suspends on it was under way."""
-        if self._signalled.get(event, 0) > since or self._forgotten > since:
+        """Wake it if `event`, or one of them, was signalled while the step that suspends on it was
+        under way.
+        """
+        last = max(self._signalled.get(one, 0) for one in events_of(event))
+        if last > since or self._forgotten > since:
             self.wake(live, "event")
 
     def pause(self, live: Live, error: Failure, ms_max: int) -> None:
@@ -512,13 +517,13 @@ class Roster:
             self.enqueue(self._live[id])
 
     def _unlist(self, live: Live) -> None:
-        if live.event:
-            others = self._waiting.get(live.event)
+        for event in events_of(live.event):
+            others = self._waiting.get(event)
             if others is not None:
                 others.discard(live.id)
                 if not others:
-                    del self._waiting[live.event]
-            live.event = ""
+                    del self._waiting[event]
+        live.event = ""
 
     @staticmethod
     def _slim(live: Live) -> None:

@@ -23,7 +23,7 @@ from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.records import Failure
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.retries import Retry
-from procedures.engine.step_exceptions import located, step_error
+from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
 from procedures.engine.submission import Seen, seen
 
 log = logging.getLogger(__name__)
@@ -230,6 +230,10 @@ class Runner:
 
     @staticmethod
     def _broke(error: BaseException, method: StepDef | UndoDef, ctx: StepContext) -> Failed:
+        if isinstance(error, Retrying):
+            return Failed(error.failure, error.policy)
+        if isinstance(error, StepFailed):
+            return Failed(error.failure)
         failure = step_error(error, method, ctx.step)
         log.warning(
             *("procedure %d (%s): %s\n%s", ctx.id, ctx.name, failure.sentence, failure.trace)

@@ -9,6 +9,7 @@ them, in their words.
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from traceback import FrameSummary
 from types import CodeType
@@ -20,9 +21,29 @@ from kv.base import limits
 from procedures.engine import core
 from procedures.engine.records import Failure
 from procedures.engine.registry import StepDef, UndoDef
+from procedures.engine.retries import Retry
 
 _OWN: Final = frozenset({"kvorum", "procedures", "pyspark_kvorum", "sqlproxy"})
 _LINE_CHARS_MAX: Final = 500
+
+
+class StepFailed(Exception):
+    """A call of a workflow failed for good. `code`, `message` and `type` (of the exception) are the
+    same whenever the workflow runs again.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+        self.code, self.message, self.type = failure.code, failure.message, failure.type
+
+
+class Retrying(Exception):
+    """A call of a workflow failed, and its policy has it run again."""
+
+    def __init__(self, failure: Failure, policy: Retry) -> None:
+        super().__init__(failure.message)
+        self.failure, self.policy = failure, policy
 
 
 def step_error(error: BaseException, method: StepDef | UndoDef, step: str) -> Failure:
@@ -39,10 +60,11 @@ def located(
     failure: Failure, error: BaseException, method: StepDef | UndoDef, step: str
 ) -> Failure:
     """The same with the place that raised it, if that is users' code."""
-    if method.method.__module__.partition(".")[0] in _OWN:
+    mine_fn = inspect.unwrap(method.method)
+    if mine_fn.__module__.partition(".")[0] in _OWN:
         return failure
     trace = traceback.TracebackException.from_exception(error, limit=-limits.TRACE_FRAMES_MAX)
-    code = getattr(method.method, "__code__", None)
+    code = getattr(mine_fn, "__code__", None)
     mine = _mine(trace, code)
     cause = trace.__cause__
     if not mine and cause is not None:  # what cannot leave a step is raised anew outside of it

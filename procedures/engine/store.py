@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from kv.base import limits
 from kv.base.ops import Op
 from procedures.engine.core import Change
 from procedures.engine.records import Entry, Record
@@ -77,6 +78,13 @@ class Reads(Protocol):
     async def close(self) -> None:
         """The step ended without a commit."""
         ...
+
+
+def outdated(first: int) -> int | None:
+    """The row of the history that goes when the one from entry `first` on is written, if there is
+    one: however many steps a procedure has, its history has a bound.
+    """
+    return first - limits.PROCEDURE_HISTORY_KEPT if first >= limits.PROCEDURE_HISTORY_KEPT else None
 
 
 class ProcedureStore(Protocol):

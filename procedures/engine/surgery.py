@@ -28,7 +28,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, TooLarge
 from procedures.engine import core
 from procedures.engine.core import Change, Flow
-from procedures.engine.procedure import State
+from procedures.engine.procedure import State, said
 from procedures.engine.records import Record, Undo
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.view import shown_state
@@ -311,5 +311,5 @@ def _waits(record: Record) -> str | None:
     if record.waits_for:
         return "children"
     if record.event:
-        return f"event {record.event}"
+        return f"event {said(record.event)}"
     return f"time {record.due_ms}"

@@ -25,7 +25,7 @@ from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, 
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
 from procedures.engine.idlock import IdLock
-from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Suspend
+from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Suspend, events_of
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.retries import Retry
@@ -356,10 +356,13 @@ class Turns:
         """Whether what a step is about to wait for came before it. The transaction that says that
         it waits looks itself; of what comes later the roster hears (`Roster.missed`).
         """
-        if not isinstance(outcome, Suspend) or outcome.event in ctx.missing:
+        if not isinstance(outcome, Suspend):
             return False
-        span = inbox.kept(ctx.id, outcome.event)
-        return span is not None and await inbox.is_there(txn, span)
+        for event in events_of(outcome.event):
+            span = None if event in ctx.missing else inbox.kept(ctx.id, event)
+            if span is not None and await inbox.is_there(txn, span):
+                return True
+        return False
 
     async def changed(
         self, record: Record, outcome: Outcome, ran: Ran, txn: StepTxn

@@ -9,6 +9,7 @@ from kv.base.errors import KvorumError
 from kv.base.ports import Clock
 from kv.base.waits import PROCEDURE, HeldUp, Wait
 from procedures.engine.locks import Link
+from procedures.engine.procedure import said
 from procedures.engine.roster import Live
 
 NUMBER: Final = 0  # of this source: partitions have their ids
@@ -81,4 +82,4 @@ def _resource(live: Live) -> str | None:
         first = sorted(live.children)[:_CHILDREN_SHOWN]
         more = len(live.children) - len(first)
         return f"procedures {', '.join(map(str, first))}{f' and {more} more' if more else ''}"
-    return f"event {live.event}" if live.event else None
+    return f"event {said(live.event)}" if live.event else None

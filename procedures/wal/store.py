@@ -39,7 +39,7 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import Broken, Fenced, Page, Reads, Stored
+from procedures.engine.store import Broken, Fenced, Page, Reads, Stored, outdated
 from procedures.wal.disk import Disk, Offload
 from procedures.wal.format import LogRecord, Put
 from procedures.wal.journal import Counts, Journal, Terms
@@ -183,6 +183,8 @@ class WalStore:
                 first, entries = one.spill
                 key = _steps(one.record.id, first)
                 all_ops.append(put(key, records.encode_entries(entries)))
+                if (gone := outdated(first)) is not None:
+                    all_ops.append(delete(_steps(one.record.id, gone)))
             if one is not change:
                 puts.append(one.record)
         return await self._write(all_ops, puts)

@@ -102,7 +102,7 @@ class Lab:
         self.opened = asyncio.Event()
         self.types = Registry()
         for cls in types:
-            self.types.add(cls, make=self._maker(cls))
+            self.types.add(cls, make=self._maker(cls) if isinstance(cls, type) else None)
 
     def _maker(self, cls: type) -> Callable[[], object]:
         def make() -> object:

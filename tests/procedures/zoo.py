@@ -14,9 +14,12 @@ from typing import Any
 from kv.base.errors import Unavailable
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
+from procedures.engine.flow import Flow
 from procedures.engine.procedure import Outcome
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.retries import retry
+from procedures.engine.step_exceptions import StepFailed
+from procedures.engine.workflow import workflow
 
 
 async def bump(ctx: StepContext, key: str, by: int = 1) -> None:
@@ -408,7 +411,46 @@ class Patient(Zoo):
         await trace(ctx, "end")
 
 
-TYPES: list[type] = [
+async def count_up(ctx: StepContext, key: str) -> int:
+    await bump(ctx, key)
+    return ctx.attempt
+
+
+async def count_down(ctx: StepContext, key: str) -> None:
+    await bump(ctx, key, -1)
+    await trace(ctx, key)
+
+
+async def breaks(ctx: StepContext, key: str) -> None:
+    await bump(ctx, key)
+    raise ValueError(f"{key} breaks")
+
+
+@workflow("story", retry=retry(attempts=2, first_ms=500))
+async def story(flow: Flow, args: Any) -> Any:
+    """Every kind of call that needs nobody else; it may fail at its end, and go round."""
+    do = (args or {}).get("do", [])
+    one = await flow.step(count_up, "one", undo=count_down)
+    two = flow.step(count_up, "two", undo=count_down)
+    three = flow.step(count_up, "three", undo=count_down)
+    await flow.gather(two, three)
+    await flow.sleep(1_000)
+    caught = ""
+    try:
+        await flow.step(breaks, "broken")
+    except StepFailed as error:
+        caught = error.type
+    if "fail" in do:
+        await flow.step(breaks, "broken")
+    if "raise" in do:
+        raise KeyError("between its steps")
+    if "rounds" in do and flow.round < 3:
+        return flow.again(args)
+    return [one, caught, flow.round]
+
+
+TYPES: list[Any] = [
+    story,
     Patient,
     Swift,
     Three,
@@ -564,6 +606,31 @@ CASES = [
         error="STEP_ERROR",
         numbers={"patient": 0},
         undone="end",
+    ),
+    Case(
+        "story",
+        None,
+        "SUCCESS",
+        [1, "ValueError", 1],
+        numbers={"one": 1, "two": 1, "three": 1, "broken": 0},
+    ),
+    *(
+        Case(
+            "story",
+            {"do": [do]},
+            "ROLLED_BACK",
+            error="STEP_ERROR",
+            numbers={"one": 0, "two": 0, "three": 0, "broken": 0},
+            undone="three two one",
+        )
+        for do in ("fail", "raise")
+    ),
+    Case(
+        "story",
+        {"do": ["rounds"]},
+        "SUCCESS",
+        [1, "ValueError", 3],
+        numbers={"one": 3, "two": 3, "three": 3, "broken": 0},
     ),
     Case("swift", None, "SUCCESS", "swiftly", numbers={"swift": 1, "ended": 0}),
     *(

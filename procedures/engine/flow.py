@@ -1,0 +1,620 @@
+"""What a workflow's function gets: `flow`, and the calls that it makes.
+
+    await flow.step(fn, *args)        fn(ctx, *args), in a transaction of its own; what it returns
+    await flow.sleep(ms)              a time that is kept
+    await flow.signal(name)           the payload of the next signal of that name
+    await flow.gather(call, …)        the results of all; steps of one gather are one transaction
+    await flow.wait_any(call, …)      (which, its result) of the first; (None, None) at the timeout
+    return flow.again(args)           a new round, with nothing stored of this one
+
+A plain function says `.get()` instead of `await`.
+
+An execution goes through the function from its top. A call that is stored gives its result at once;
+one call, or gather, of steps is carried out; the next one *parks* the function: the execution ends,
+what it did is committed, and the next execution begins at the top. A function is parked by an
+exception that nobody else uses, so its `finally` runs, and any call in there parks it again.
+
+What a step raises is stored, too (its writes are dropped), and comes out of the call as StepFailed,
+today and whenever the function is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import typing
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NoReturn, TypeVar
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
+from procedures.engine import core, plain_data
+from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
+from procedures.engine.journal import (
+    ANY,
+    DONE,
+    EXTERNAL,
+    FAILED,
+    OPEN,
+    SIGNAL,
+    SLEEP,
+    STEP,
+    Entry,
+    Journal,
+)
+from procedures.engine.procedure import DROP, KEEP, PUSH, SEVERAL, Done, Next, Suspend
+from procedures.engine.records import Failure
+from procedures.engine.registry import StepDef, UndoDef
+from procedures.engine.retries import Retry
+from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
+from procedures.engine.submission import checked_text
+from procedures.engine.typed_values import Shape, plain_of, shape
+from procedures.pools import inbox
+
+T = TypeVar("T")
+RUN: Final = "run"  # the one step of a workflow, as the engine sees it
+UNDO: Final = "undo"
+_SHAPES_MAX: Final = 1_024
+
+
+class Parked(BaseException):
+    """Leaves a workflow's function when its execution has come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a function returns to begin a new round."""
+
+    args: Any
+
+
+class CallContext(StepContext):
+    """The context of one step of a workflow."""
+
+    __slots__ = ()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        raise Refused(
+            f"{self.name}: a step of a workflow has no ctx.state; what it returns is kept",
+            code="NO_STATE",
+        )
+
+
+class Waits(Generic[T]):
+    """Something that a function can wait for."""
+
+    __slots__ = ("_flow",)
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._flow._awaited(self).__await__()
+
+    def get(self) -> T:
+        """What it gives, in a plain function."""
+        result: T = self._flow._got(self)
+        return result
+
+    def _calls(self) -> Sequence[Call[Any]]:
+        raise NotImplementedError
+
+    def _enough(self) -> bool:
+        """Whether there is a result."""
+        return all(call.entry.status != OPEN for call in self._calls())
+
+    def _result(self) -> T:
+        """Once there is enough for one."""
+        raise NotImplementedError
+
+
+class Call(Waits[T]):
+    """One call of a workflow; awaiting it gives its result. Raises StepFailed."""
+
+    __slots__ = ("args", "at", "entry", "fn", "policy", "undo")
+
+    def __init__(
+        self,
+        flow: Flow,
+        at: int,
+        entry: Entry,
+        fn: Callable[..., Any] | None = None,
+        args: tuple[Any, ...] = (),
+        undo: Callable[..., Any] | None = None,
+        policy: Retry | None = None,
+    ) -> None:
+        super().__init__(flow)
+        self.at, self.entry = at, entry
+        self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
+
+    @property
+    def token(self) -> str:
+        """Of `flow.external()`: what the outside system completes it with."""
+        if self.entry.kind != EXTERNAL:
+            raise InvalidArgument(f"{self.entry.text} has no token: only flow.external() has one")
+        return self._flow._token_of(self)
+
+    def _calls(self) -> Sequence[Call[Any]]:
+        return (self,)
+
+    def _result(self) -> T:
+        if self.entry.status == FAILED:
+            raise StepFailed(core.failure(**self.entry.value))
+        value: T = self._flow._typed(self)
+        return value
+
+
+class Gather(Waits[list[Any]]):
+    """All of them."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, flow: Flow, calls: Sequence[Call[Any]]) -> None:
+        super().__init__(flow)
+        self._all = calls
+
+    def _calls(self) -> Sequence[Call[Any]]:
+        return self._all
+
+    def _result(self) -> list[Any]:
+        return [call._result() for call in self._all]
+
+
+class First(Waits[tuple[int | None, Any]]):
+    """The first of them, by the entry that says which it was."""
+
+    __slots__ = ("_all", "_timer", "entry")
+
+    def __init__(
+        self, flow: Flow, entry: Entry, calls: Sequence[Call[Any]], timer: Call[Any] | None
+    ) -> None:
+        super().__init__(flow)
+        self.entry, self._all, self._timer = entry, calls, timer
+
+    def _calls(self) -> Sequence[Call[Any]]:
+        return self._all if self._timer is None else (*self._all, self._timer)
+
+    def _enough(self) -> bool:
+        settled = any(call.entry.status != OPEN for call in self._calls())
+        return self.entry.status != OPEN or settled
+
+    def _result(self) -> tuple[int | None, Any]:
+        if self.entry.status == OPEN:
+            which = next(i for i, call in enumerate(self._calls()) if call.entry.status != OPEN)
+            self.entry.status, self.entry.value = DONE, which
+        which = self.entry.value
+        if which >= len(self._all):
+            return None, None
+        return which, self._all[which]._result()
+
+
+class Flow:
+    """See the module.
+
+    id, name, owner   of the procedure
+    round             1, and one more after every `again`
+    shown             a dict of plain data that queries see; made anew by every execution
+    """
+
+    def __init__(
+        self, ctx: StepContext, definition: StepDef | UndoDef, *, replays: bool = False
+    ) -> None:
+        """`replays`: nothing is carried out; the first call that is not stored ends it."""
+        self._ctx, self._definition, self._replays = ctx, definition, replays
+        self._journal = Journal.read(ctx.state)
+        self._calls: list[Call[Any]] = []
+        self._busy = False
+        self._acted = False  # there is something to commit before the next step is carried out …
+        self._took = False  # … that has happened: it is not to be lost with an exception
+        self._labels: list[str] = []
+        self._undoes = KEEP
+        self._ended: Next | Suspend | BaseException | None = None
+        self.id, self.name, self.owner = ctx.id, ctx.name, ctx.owner
+        self.round = self._journal.round
+        self.shown: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------------------ calls
+    def step(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        undo: Callable[..., Any] | None = None,
+        retry: Retry | None = None,
+        name: str = "",
+    ) -> Call[Any]:
+        """Carry out `fn(ctx, *args)`, async or plain: once, in one transaction with what it writes
+        to `ctx.txn`. `undo(ctx, *args)` takes it back when the workflow fails. `retry`: its policy;
+        None = that of the workflow. `name`: else that of the function, and stored as such.
+        """
+        own: tuple[object, ...] = (fn,) if undo is None else (fn, undo)
+        for one in own:
+            if not callable(one):
+                raise InvalidArgument(f"{self.name}: a step is a function, not {one!r:.80}")
+        name = checked_text("the name of a step", name or _name_of(fn), limits.NAME_CHARS_MAX)
+        policy = self._policy if retry is None else retry
+        call: Call[Any] = Call(self, *self._next(STEP, name), fn, args, undo, policy)
+        self._calls.append(call)
+        return call
+
+    def sleep(self, ms: int) -> Call[None]:
+        """Go on after `ms`, counted from when this is first reached, and kept."""
+        if type(ms) is not int or not 0 <= ms <= limits.PROCEDURE_TIMEOUT_MS_MAX:
+            most = limits.PROCEDURE_TIMEOUT_MS_MAX
+            raise InvalidArgument(f"{self.name}: sleep wants 0 to {most} ms, got {ms!r:.40}")
+        call: Call[None] = Call(self, *self._next(SLEEP, ""))
+        if call.entry.status == OPEN and call.entry.value is None:
+            call.entry.value = self._ctx.now_ms + ms
+        return call
+
+    def signal(self, name: str) -> Call[Any]:
+        """The payload of the oldest signal of this name that nobody took; waits for one."""
+        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        return Call(self, *self._next(SIGNAL, name))
+
+    def external(self, name: str = "") -> Call[Any]:
+        """What an outside system says: it gets `.token` (in a step), and completes it with
+        `db.complete(token, …)`.
+        """
+        call: Call[Any] = Call(self, *self._next(EXTERNAL, name))
+        self._token_of(call)
+        return call
+
+    def gather(self, *calls: Call[Any]) -> Gather:
+        """All of these: a list of their results. Its steps run at the same time, in one
+        transaction: if one fails, nothing of them is kept.
+        """
+        return Gather(self, self._own(calls, "gather", limits.PROCEDURE_CALLS_MAX))
+
+    def wait_any(self, *calls: Call[Any], timeout_ms: int = 0) -> First:
+        """The first of these that is there (in their order, if several are): which, and its result;
+        (None, None) after `timeout_ms`. The others can be waited for again. Not for steps: a step
+        is carried out when it is waited for.
+        """
+        own = self._own(calls, "wait_any", limits.PROCEDURE_ANY_MAX)
+        if any(call.entry.kind == STEP for call in own):
+            raise InvalidArgument(f"{self.name}: wait_any is not for steps; gather is, or a child")
+        _, entry = self._next(ANY, "")
+        return First(self, entry, own, self.sleep(timeout_ms) if timeout_ms else None)
+
+    def again(self, args: Any = None) -> Again:
+        """To be returned: begin anew with these arguments. What this round stored is dropped, and
+        is not undone any more; so there may be any number of rounds.
+        """
+        return Again(args)
+
+    # ------------------------------------------------------------------------------ details
+    @property
+    def _policy(self) -> Retry | None:
+        return self._definition.mark.retry if isinstance(self._definition, StepDef) else None
+
+    def _own(self, calls: Sequence[Call[Any]], what: str, most: int) -> Sequence[Call[Any]]:
+        if not 0 < len(calls) <= most:
+            raise InvalidArgument(f"{self.name}: {what} wants 1 to {most} calls, got {len(calls)}")
+        for call in calls:
+            made: object = call
+            if not isinstance(made, Call) or made._flow is not self:
+                raise InvalidArgument(
+                    f"{self.name}: {what} wants calls of this workflow (flow.step(…), "
+                    f"flow.signal(…), …), not {call!r:.80}"
+                )
+        return calls
+
+    def _next(self, kind: str, name: str) -> tuple[int, Entry]:
+        if self._ended is not None:
+            raise Parked
+        at, entry, other = self._journal.next(kind, name)
+        if other:
+            mine = Entry(kind, name).text
+            self._end(self._changed(f"call {at + 1} is {mine}, but {other} is stored there"))
+        return at, entry
+
+    def _changed(self, why: str) -> KvorumError:
+        return Unavailable(
+            f"the code of workflow {self.name} does not fit what procedure {self.id} has done: "
+            f"{why}; run it with the code that it began with, or give the new code a new version",
+            code="WORKFLOW_CHANGED",
+        )
+
+    def _end(self, how: Next | Suspend | BaseException) -> NoReturn:
+        self._ended = how
+        raise Parked
+
+    def _token_of(self, call: Call[Any]) -> str:
+        if call.entry.status == OPEN and call.entry.value is None:
+            call.entry.value = inbox.token_of(f"{self._ctx.token}.{call.at}")
+        token: str = call.entry.value
+        return token
+
+    def _typed(self, call: Call[Any]) -> Any:
+        value = call.entry.value if call.entry.kind != SLEEP else None
+        kind = None if call.fn is None else _result_shape(call.fn)
+        return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
+
+    # -- waiting
+    async def _awaited(self, waits: Waits[T]) -> T:
+        self._begin(waits)
+        try:
+            if (steps := self._to_do(waits)) is not None:
+                await self._look(waits) if not steps else await self._carried_out(steps)
+            return self._settled(waits)
+        finally:
+            self._busy = False
+
+    def _got(self, waits: Waits[T]) -> T:
+        txn = self._ctx.txn
+        if not isinstance(txn, SyncStepTxn) and not self._replays:
+            raise InvalidArgument(f"{self.name} is async: await {waits!r:.40}, get() is for others")
+        self._begin(waits)
+        try:
+            if (steps := self._to_do(waits)) is not None:
+                if not steps:
+                    txn.wait(self._look(waits))
+                elif len(steps) == 1 and not inspect.iscoroutinefunction(steps[0].fn):
+                    self._carried_out_here(steps[0])
+                else:
+                    txn.wait(self._carried_out(steps))
+            return self._settled(waits)
+        finally:
+            self._busy = False
+
+    def _begin(self, waits: Waits[Any]) -> None:
+        if self._ended is not None:
+            raise Parked
+        if self._busy:
+            raise InvalidArgument(
+                f"{self.name}: two calls at once; use flow.gather(…), which keeps their order"
+            )
+        self._busy = True
+
+    def _to_do(self, waits: Waits[Any]) -> list[Call[Any]] | None:
+        """Steps to carry out now; [] = to look what is there; None = it has all that it waits for."""
+        if waits._enough():
+            return None
+        if self._replays:
+            self._end(Next(RUN))
+        steps = [c for c in waits._calls() if c.entry.kind == STEP and c.entry.status == OPEN]
+        if steps and self._acted:
+            self._park()
+        return steps
+
+    def _settled(self, waits: Waits[T]) -> T:
+        """Its result; or the function is parked until there is one."""
+        if not waits._enough():
+            is_open = [call for call in waits._calls() if call.entry.status == OPEN]
+            due = [call.entry.value for call in is_open if call.entry.kind == SLEEP]
+            events = [self._event(call) for call in is_open if call.entry.kind != SLEEP]
+            if not isinstance(waits, First):  # of all of them the first that is missing, the others after it
+                events, due = events[:1], [] if events else [max(due)]
+            timeout_ms = max(1, min(due) - self._ctx.now_ms) if due else 0
+            event = SEVERAL.join(dict.fromkeys(events))
+            self._end(Suspend(RUN, event, timeout_ms, self._undoes, self._label()))
+        return waits._result()
+
+    def _event(self, call: Call[Any]) -> str:
+        if call.entry.kind == SIGNAL:
+            return inbox.signal_event(self.id, call.entry.name)
+        return inbox.done_event(self._token_of(call))
+
+    def _park(self) -> NoReturn:
+        self._end(Next(RUN, self._undoes, self._label()))
+
+    def _label(self) -> str:
+        return ", ".join(self._labels)[: limits.NAME_CHARS_MAX]
+
+    async def _look(self, waits: Waits[Any]) -> None:
+        """What has come of that which is waited for."""
+        ctx = self._outside
+        for call in waits._calls():
+            entry = call.entry
+            if entry.status != OPEN:
+                continue
+            if entry.kind == SLEEP:
+                if entry.value <= self._ctx.now_ms:
+                    entry.status = DONE
+            elif entry.kind == SIGNAL:
+                if (signal := await ctx._receive(entry.name)) is not None:
+                    entry.status, entry.value = DONE, signal.payload
+                    self._acted = self._took = True
+                    self._labels.append(entry.text)
+            elif (done := await ctx._completed(self._token_of(call))) is not None:
+                entry.status = DONE if done.ok else FAILED
+                entry.value = done.result if done.ok else _known_error(done.error)
+            if entry.status != OPEN and isinstance(waits, First):
+                return
+
+    @property
+    def _outside(self) -> StepContext:
+        """To look for signals on the loop, wherever the function runs."""
+        ctx = copy.copy(self._ctx)
+        ctx.txn = self._txn
+        return ctx
+
+    @property
+    def _txn(self) -> StepTxn:
+        txn: StepTxn = getattr(self._ctx.txn, "inner", self._ctx.txn)
+        return txn
+
+    # -- steps
+    async def _carried_out(self, calls: list[Call[Any]]) -> None:
+        """Run them, in this execution's transaction. Raises StepFailed, Parked."""
+        if len(calls) == 1:
+            outcomes = [await self._tried(calls[0])]
+        else:
+            outcomes = await asyncio.gather(*map(self._tried, calls))
+        self._keep(calls, outcomes)
+
+    async def _tried(self, call: Call[Any]) -> object:
+        try:
+            return await self._one(call)
+        except Exception as error:  # noqa: BLE001  users' code: whatever it raises
+            return _Raised(error)
+
+    async def _one(self, call: Call[Any]) -> object:
+        fn, loop = call.fn, asyncio.get_running_loop()
+        assert fn is not None, call.entry.text
+        if inspect.iscoroutinefunction(fn):
+            return await fn(self._context(call, self._txn), *call.args)
+        ctx = self._context(call, SyncStepTxn(self._txn, loop))
+        return await asyncio.to_thread(fn, ctx, *call.args)
+
+    def _carried_out_here(self, call: Call[Any]) -> None:
+        """A plain step in a plain function: in its thread."""
+        assert call.fn is not None, call.entry.text
+        outcome: object
+        try:
+            outcome = call.fn(self._context(call, self._ctx.txn), *call.args)
+        except Exception as error:  # noqa: BLE001  users' code: whatever it raises
+            outcome = _Raised(error)
+        self._keep([call], [outcome])
+
+    def _context(self, call: Call[Any], txn: object) -> CallContext:
+        ctx = copy.copy(self._ctx)
+        ctx.__class__ = CallContext
+        ctx.step, ctx.txn = call.entry.name, txn
+        token, early = self._ctx.given
+        base, undo, _ = token.partition("-undo")
+        ctx._token, ctx._early = f"{base}.{call.at}{undo}", early
+        assert isinstance(ctx, CallContext)
+        return ctx
+
+    def _keep(self, calls: Sequence[Call[Any]], outcomes: Sequence[object]) -> None:
+        """What they gave, if none of them failed."""
+        values = []
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, _Raised):
+                self._failed(call, outcome.error)
+            try:
+                values.append(_plain(call, outcome))
+            except KvorumError as error:
+                self._failed(call, error)
+        self._acted = self._took = True
+        for call, value in zip(calls, values, strict=True):
+            call.entry.status, call.entry.value = DONE, value
+            self._labels.append(call.entry.name)
+            if call.undo is not None:
+                call.entry.seq, self._undoes = self._ctx.record.seq, PUSH
+
+    def _failed(self, call: Call[Any], error: Exception) -> NoReturn:
+        """A step raised: it is tried again, or that is what it gives, and nothing of it is kept."""
+        if isinstance(error, KvorumError) and error.disposition != "no":
+            self._end(error)
+        failure = error.failure if isinstance(error, StepFailed) else self._failure(call, error)
+        policy, record = call.policy, self._ctx.record
+        if policy is not None and policy.allows(failure.code, error):
+            if record.final or policy.left(record.failed + 1):
+                self._end(Retrying(failure, policy))
+        elif record.final:
+            self._end(StepFailed(failure))  # it cannot fail any more
+        self._txn.forget()
+        call.entry.status = FAILED
+        call.entry.value = {"code": failure.code, "message": failure.message, "type": failure.type}
+        self._acted = True
+        self._labels.append(call.entry.name)
+        raise StepFailed(failure) from error
+
+    def _failure(self, call: Call[Any], error: Exception) -> Failure:
+        if isinstance(error, KvorumError):
+            known = core.error_failure(self._txn.in_users_words(error))
+            return located(known, error, self._definition, call.entry.name)
+        return step_error(error, self._definition, call.entry.name)
+
+    # -- how an execution ends
+    def _end_of(self, value: object, error: BaseException | None) -> Next | Suspend | Done:
+        """The function returned, or raised. Raises what the engine has to know."""
+        if self._ended is None and (left := self._journal.left):
+            self._ended = self._changed(f"it ends before {left}, which is stored")
+        if isinstance(self._ended, BaseException):
+            raise self._ended
+        outcome: Next | Suspend | Done | None = self._ended
+        if outcome is None and error is not None:
+            if not self._took:
+                raise error
+            outcome = Next(RUN, self._undoes, self._label())  # what it did is kept first
+        if outcome is None and isinstance(value, Again):
+            self._journal = Journal(self.round + 1, plain_of(value.args, "arguments of a round"))
+            outcome = Next(RUN, DROP, self._label() or "again")
+        elif outcome is None:
+            outcome = Done(value, self._undoes, self._label())
+        self._journal.shown = self.shown
+        self._ctx.state.clear()
+        self._ctx.state.update(self._journal.write())
+        return outcome
+
+    def _to_undo(self, seq: int) -> list[tuple[CallContext, Callable[..., Any], tuple[Any, ...]]]:
+        """What one execution did, the last of it first."""
+        found = []
+        for call in reversed(self._calls):
+            if call.entry.status == DONE and call.entry.seq == seq:
+                if call.undo is None:
+                    raise self._changed(f"{call.entry.text} has no undo any more")
+                is_async = inspect.iscoroutinefunction(call.undo)
+                txn = self._txn if is_async else self._ctx.txn
+                found.append((self._context(call, txn), call.undo, call.args))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: Exception
+
+
+def _plain(call: Call[Any], value: object) -> object:
+    what = f"the result of {call.entry.name}"
+    assert call.fn is not None, what
+    kind = _result_shape(call.fn)
+    plain = plain_of(value, what) if kind is None else kind.plain(value, what)
+    return plain_data.decode(plain_data.encode(plain, what, limits.PROCEDURE_STATE_BYTES_MAX))
+
+
+def _known_error(error: Any) -> dict[str, Any]:
+    """What an outside system, or a child, gave as its error."""
+    known = error if isinstance(error, dict) else {"message": error}
+    names = {"code": "EXTERNAL_ERROR", "message": "", "type": ""}
+    return {name: str(known.get(name) or other) for name, other in names.items()}
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    name = getattr(fn, "__name__", "")
+    return name if isinstance(name, str) else ""
+
+
+_shapes: dict[object, Shape | None] = {}  # by code: functions may be made anew every time
+
+
+def _result_shape(fn: Callable[..., Any]) -> Shape | None:
+    code = getattr(fn, "__code__", None)
+    if code not in _shapes:
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        _shapes[code] = shape_of(hints_of(fn).get("return"), f"the result of {_name_of(fn)}")
+    return _shapes[code]
+
+
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations of a function; those that cannot be found out count as none."""
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:  # noqa: BLE001  names that exist for type checkers only
+        return {}
+
+
+def shape_of(kind: object, what: str) -> Shape | None:
+    """None: whatever is plain. Raises InvalidArgument for a type that cannot be read."""
+    if kind is None or kind is Any or kind is type(None) or kind is object:
+        return None
+    return shape(kind, what)
+
+
+def driven(coro: Coroutine[Any, Any, T]) -> T:
+    """Run what waits for nothing but stored calls. Raises Parked if it waits for something else."""
+    try:
+        coro.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        coro.close()
+    raise Parked

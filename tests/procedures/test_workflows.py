@@ -1,0 +1,508 @@
+"""Workflows: functions on the engine. What their calls gave is kept, also over restarts, at workers
+and in processes for steps; what they did is undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import kvorum
+from kv.base import limits
+from kv.base.errors import InvalidArgument, KvorumError, Refused, WriteConflict
+from kvorum.master.upgrade import check
+from kvorum.procedures import aopen
+from procedures.engine import plain_data
+from procedures.engine.context import StepContext
+from procedures.engine.executor import Executor
+from procedures.engine.flow import Flow
+from procedures.engine.procedure import procedure_name
+from procedures.engine.records import Record
+from procedures.engine.registry import Registry, declaration
+from procedures.engine.retries import retry
+from procedures.engine.step_exceptions import StepFailed
+from procedures.engine.workflow import workflow
+from procedures.pools import inbox
+from tests.kit import simloop
+from tests.procedures.lab import refusal, run
+from tests.procedures.pools.pool_lab import Office
+from tests.procedures.pools.test_pools import submission
+from tests.procedures.test_step_deadlines import in_office
+from tests.procedures.zoo import breaks, bump, count_down, count_up
+
+REMOTE = pytest.mark.parametrize("remote", [False, True], ids=["master", "worker"])
+NOTES: list[str] = []  # of code between steps, and of tries
+
+
+@dataclass
+class Order:
+    item: str
+    count: int = 1
+
+
+class Receipt(msgspec.Struct):
+    item: str
+    total: int
+
+
+def result(record: Record) -> Any:
+    assert record.state.name == "SUCCESS", record.error
+    return plain_data.decode(record.result)
+
+
+async def charge(ctx: StepContext, order: Order) -> Receipt:
+    await bump(ctx, order.item, order.count)
+    return Receipt(order.item, order.count * 10)
+
+
+@workflow("wf.typed")
+async def typed(flow: Flow, order: Order) -> Receipt:
+    first = await flow.step(charge, order)
+    again = await flow.step(charge, Order(order.item, 5))
+    assert type(first) is type(again) is Receipt
+    return Receipt(order.item, first.total + again.total)
+
+
+@workflow("wf.untyped")
+async def untyped(flow: Flow, args: Any) -> Any:
+    async def pair(ctx: StepContext) -> Any:
+        return (1, [args])
+
+    return await flow.step(pair)
+
+
+@workflow("wf.retried")
+async def retried(flow: Flow, how: str) -> Any:
+    async def work(ctx: StepContext) -> int:
+        NOTES.append(ctx.token)
+        await bump(ctx, "work")
+        if how == "conflict" and len(NOTES) < 4:
+            raise WriteConflict("somebody else")
+        if how != "conflict" and ctx.attempt < 3:
+            raise Refused("no", code=how)
+        return ctx.attempt
+
+    policy = retry(attempts=3, first_ms=1_000, never=["DIRE"])
+    try:
+        return await flow.step(work, retry=policy)
+    except StepFailed as error:
+        return error.code
+
+
+@workflow("wf.all_or_nothing")
+async def all_or_nothing(flow: Flow) -> Any:
+    try:
+        await flow.gather(flow.step(count_up, "kept"), flow.step(breaks, "broken"))
+    except StepFailed as error:
+        return await flow.step(count_up, "after", undo=count_down) and error.message
+
+
+@workflow("wf.waits")
+async def waits(flow: Flow, timeout_ms: int) -> Any:
+    news, stop = flow.signal("news"), flow.signal("stop")
+    heard = []
+    while True:
+        which, payload = await flow.wait_any(news, stop, timeout_ms=timeout_ms)
+        if which != 0:
+            return [*heard, "stopped" if which == 1 else "timeout"]
+        heard.append(payload)
+        news = flow.signal("news")
+
+
+@workflow("wf.external")
+async def external(flow: Flow) -> Any:
+    async def ask(ctx: StepContext, token: str) -> str:
+        ctx.txn.table("test", "rows").put("token", token)
+        return token
+
+    answer = flow.external("bank")
+    await flow.step(ask, answer.token)
+    try:
+        return await answer
+    except StepFailed as error:
+        return [error.code, error.message]
+
+
+@workflow("wf.hides")
+async def hides(flow: Flow) -> Any:
+    """Its own code catches whatever there is."""
+    for key in ("a", "b", "c"):
+        try:
+            await flow.step(count_up, key)
+        except BaseException:  # noqa: BLE001  the point of it
+            NOTES.append("caught")
+        finally:
+            await flow.step(count_up, f"{key}!")
+    return "end"
+
+
+@workflow("wf.rounds")
+async def rounds(flow: Flow, left: int) -> Any:
+    await flow.step(count_up, "rounds", undo=count_down)
+    return flow.again(left - 1) if left > 1 else flow.round
+
+
+@workflow("wf.misused")
+async def misused(flow: Flow, how: str) -> Any:
+    match how:
+        case "at once":
+            await asyncio.gather(_await(flow.step(count_up, "a")), _await(flow.step(count_up, "b")))
+        case "any step":
+            await flow.wait_any(flow.step(count_up, "a"))
+        case "inside":
+
+            async def inner(ctx: StepContext) -> None:
+                await flow.step(count_up, "a")
+
+            await flow.step(inner)
+        case "not plain":
+
+            async def odd(ctx: StepContext) -> object:
+                return {1, 2}
+
+            await flow.step(odd)
+        case "state":
+
+            async def stateful(ctx: StepContext) -> object:
+                return ctx.state
+
+            await flow.step(stateful)
+        case "too many":
+            for _ in range(limits.PROCEDURE_CALLS_MAX + 1):
+                flow.sleep(0)
+        case "nothing":
+            await flow.gather()
+
+
+async def _await(call: Awaitable[Any]) -> Any:
+    return await call
+
+
+TYPES: list[Any] = [
+    *(typed, untyped, retried, all_or_nothing, waits, external, hides, rounds, misused),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    NOTES.clear()
+
+
+@REMOTE
+def test_j23_arguments_and_results_have_types(remote: bool) -> None:
+    """A step's result would come as another type the second time, or arguments unchecked."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.typed", Order("tea", 2))
+        assert result(record) == {"item": "tea", "total": 70}
+        assert office.lab.number("tea") == 7
+        assert [e.step for e in record.history] == ["charge", "charge"]
+        wrong = await refusal(run(executor, "wf.typed", {"item": 3}))
+        assert wrong.code == "BAD_ARGUMENTS" or "item" in wrong.message
+        assert result(await run(executor, "wf.untyped", "x")) == [1, ["x"]]
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+@pytest.mark.parametrize(
+    ("how", "gives", "runs", "took_s"),
+    [("MILD", 3, 3, 2.0), ("DIRE", "DIRE", 1, 0.0), ("conflict", 1, 4, 0.0)],
+)
+def test_j23_a_call_has_its_own_policy(
+    how: str, gives: Any, runs: int, took_s: float, remote: bool
+) -> None:
+    """A step of a workflow was tried another number of times, or what it wrote then was kept."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        began = office.loop.time()
+        record = await run(executor, "wf.retried", how)
+        if how == "conflict":
+            assert result(record) >= gives
+        else:
+            assert result(record) == gives
+        assert len(NOTES) == runs
+        assert len(set(NOTES)) == 1, "attempts of one execution have one token"
+        assert office.lab.number("work") == (how != "DIRE")
+        assert took_s * 0.5 <= office.loop.time() - began <= took_s * 2 + 1
+
+    in_office(test, remote, TYPES)
+
+
+def test_j23_a_gather_is_one_transaction() -> None:
+    """One of its steps failed, and what the others wrote was kept, though it counts as not done."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.all_or_nothing")
+        assert result(record) == "broken breaks"
+        assert [office.lab.number(key) for key in ("kept", "broken", "after")] == [0, 0, 1]
+
+    in_office(test, False, TYPES)
+
+
+@REMOTE
+@pytest.mark.parametrize(
+    ("signals", "gives"),
+    [
+        (["news", "news", "stop"], [1, 2, "stopped"]),
+        (["news"], [1, "timeout"]),
+        ([], ["timeout"]),
+        (["stop", "news"], ["stopped"]),
+    ],
+)
+@pytest.mark.parametrize("early", [True, False])
+def test_j23_signals_are_waited_for(
+    signals: list[str], gives: list[Any], early: bool, remote: bool
+) -> None:
+    """A signal was lost, or taken twice, or did not wake who waits for several things."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert executor.rows is not None
+        id = await executor.submit(submission("wf.waits", 3_000))
+        for number, name in enumerate(signals, start=1):
+            if not early:
+                await asyncio.sleep(0.5)
+            data = plain_data.pack(number)
+            reign = executor._turns.reign
+            await inbox.send(executor.rows, id, name, data, None, reign)
+            executor.signal(inbox.signal_event(id, name))
+        assert result(await executor.wait(id, 20_000)) == gives
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+@pytest.mark.parametrize("ok", [True, False])
+def test_j23_an_outside_system_completes_a_call(ok: bool, remote: bool) -> None:
+    """The token was another one after a restart, or its error was none."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert executor.rows is not None
+        id = await executor.submit(submission("wf.external"))
+        await office.until(lambda: office.lab.row("token") is not None)
+        token = (office.lab.row("token") or b"").decode()
+        value = plain_data.pack("paid" if ok else {"code": "NO_MONEY", "message": "none left"})
+        await inbox.complete(executor.rows, token, ok, value, executor._turns.reign)
+        executor.signal(inbox.done_event(token))
+        ended = result(await executor.wait(id, 20_000))
+        assert ended == ("paid" if ok else ["NO_MONEY", "none left"])
+
+    in_office(test, remote, TYPES)
+
+
+def test_j23_code_that_catches_everything_does_no_harm() -> None:
+    """A function that swallows what parks it went on before its call was stored."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.hides")
+        assert result(record) == "end"
+        assert [office.lab.number(k) for k in ("a", "a!", "b", "b!", "c", "c!")] == [1] * 6
+        assert NOTES, "this test shows nothing"
+
+    in_office(test, False, TYPES)
+
+
+def test_j23_many_rounds_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State, undo stack or history grew with every round."""
+    monkeypatch.setattr(limits, "PROCEDURE_HISTORY_KEPT", 64)
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.rounds", 200)
+        assert result(record) == 200
+        assert office.lab.number("rounds") == 200
+        assert len(record.data) < 200
+        assert record.spilled > 150
+        rows = len(office.lab.store._old)
+        assert rows * limits.PROCEDURE_HISTORY_CHUNK == 64
+        history = await office.lab.store.history(record, 1_000)
+        assert 64 < len(history) <= 64 + limits.PROCEDURE_HISTORY_INLINE_MAX
+
+    in_office(test, False, TYPES)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "says"),
+    [
+        ("at once", "STEP_ERROR", "two calls at once"),
+        ("any step", "INVALID_ARGUMENT", "not for steps"),
+        ("inside", "INVALID_ARGUMENT", "two calls at once"),
+        ("not plain", "INVALID_ARGUMENT", "the result of odd must be plain data"),
+        ("state", "NO_STATE", "no ctx.state"),
+        ("too many", "TOO_LARGE", "flow.again"),
+        ("nothing", "INVALID_ARGUMENT", "gather wants 1 to"),
+    ],
+)
+def test_j23_misuse_is_told(how: str, code: str, says: str) -> None:
+    """It would hang, or do something else than what was meant."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.misused", how)
+        assert record.error is not None
+        assert says in record.error.message
+        assert how == "at once" or record.error.code == code
+
+    in_office(test, False, TYPES)
+
+
+# ---------------------------------------------------------------------- code that changes
+def _version(calls: list[str], wait: str = "go") -> Any:
+    """A workflow `wf.changing` that makes these calls, as if its module had been edited."""
+
+    async def changing(flow: Flow) -> Any:
+        for name in calls:
+            await flow.step(count_up, name, name=name, undo=count_down)
+        await flow.signal(wait)
+        return calls
+
+    changing.__qualname__ = "changing"
+    return workflow("wf.changing")(changing)
+
+
+@pytest.mark.parametrize(
+    ("calls", "wait", "says"),
+    [
+        (["a", "b"], "go", ""),
+        (["a", "b", "c"], "go", "call 3 is step c, but signal go is stored there"),
+        (["a", "x"], "go", "call 2 is step x, but step b is stored there"),
+        (["a"], "go", "call 2 is signal go, but step b is stored there"),
+        (["a", "b"], "other", "call 3 is signal other, but signal go is stored there"),
+    ],
+)
+def test_j24_changed_code_waits_for_what_fits(calls: list[str], wait: str, says: str) -> None:
+    """A live run went on with results of other calls, or failed and was undone for an upgrade; or
+    check-upgrade does not see it.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [_version(["a", "b"])])
+        executor = await office.open(office.executor(office.lab.types))
+        id = await executor.submit(submission("wf.changing"))
+        await office.until(lambda: _state(executor, id) == "WAITING")
+        await office.close(executor)
+
+        new = _version(calls, wait)
+        stored = await office.lab.store.load(id)
+        found = check([declaration(new)], [stored.record])
+        assert [one["why"] for one in found["broken"]] == ([] if not says else [_like(says)])
+
+        registry = Registry([new])
+        executor = await office.open(office.executor(registry))
+        assert executor.rows is not None
+        await inbox.send(executor.rows, id, "go", plain_data.pack(1), None, executor._turns.reign)
+        executor.signal(inbox.signal_event(id, "go"))
+        if says:
+            await office.until(lambda: _retries(executor, id))
+            live = executor.live_one(id)
+            assert live is not None
+            assert live.retry is not None
+            assert live.retry.code == "WORKFLOW_CHANGED"
+            assert says in live.retry.message
+            await office.close(executor)
+            executor = await office.open(office.executor(office.lab.types))  # the old code again
+        assert result(await executor.wait(id, 20_000)) == ["a", "b"]
+        assert [office.lab.number(key) for key in ("a", "b", "c", "x")] == [1, 1, 0, 0]
+        await office.close(executor)
+
+    simloop.run(main, 0)
+
+
+class _like(str):
+    """Equal to what contains it."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str(self) in other
+
+    __hash__ = str.__hash__
+
+
+def _state(executor: Executor, id: int) -> str:
+    live = executor.live_one(id)
+    return "" if live is None or live.record is None else live.record.state.name
+
+
+def _retries(executor: Executor, id: int) -> bool:
+    live = executor.live_one(id)
+    return live is not None and live.retry is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: workflow("wf.wrong")(lambda: None),
+        lambda: workflow("wf.wrong")(lambda flow, a, b: None),
+        lambda: workflow("wf wrong")(lambda flow: None),
+        lambda: workflow("wf.wrong", timeout_ms=-1)(lambda flow: None),
+        lambda: workflow("wf.typed")(lambda flow: None),
+        lambda: workflow(int),
+    ],
+)
+def test_j23_a_function_that_cannot_be_one_is_refused(wrong: Callable[[], Any]) -> None:
+    """It would be found out when it is submitted, or never."""
+    with pytest.raises(InvalidArgument) as refused:
+        wrong()
+    assert refused.value.code == "PROCEDURE_DECLARATION"
+
+
+# ---------------------------------------------------------------------- without a cluster
+def take(ctx: Any, item: str, count: int) -> int:
+    row = ctx.txn.table("shop", "stock").get(item)
+    left = int(row.value if row else b"10") - count
+    if left < 0:
+        raise Refused(f"{left + count} left", code="SOLD_OUT")
+    ctx.txn.table("shop", "stock").put(item, str(left))
+    return left
+
+
+def put_back(ctx: Any, item: str, count: int) -> None:
+    table = ctx.txn.table("shop", "stock")
+    table.put(item, str(int(table.get(item).value) + count))
+
+
+async def take_async(ctx: Any, item: str, count: int) -> int:
+    row = await ctx.txn.table("shop", "stock").get(item)
+    left = int(row.value if row else b"10") - count
+    ctx.txn.table("shop", "stock").put(item, str(left))
+    return left
+
+
+@kvorum.workflow
+def shopping(flow: kvorum.Flow, items: list[Order]) -> list[int]:
+    left = [flow.step(take, o.item, o.count, undo=put_back).get() for o in items]
+    flow.sleep(20).get()
+    return (
+        left
+        + flow.gather(
+            flow.step(take_async, "a", 0), flow.step(take, "b", 0), flow.step(take, "c", 0)
+        ).get()
+    )
+
+
+async def test_j23_a_plain_function_in_a_directory(tmp_path: Path) -> None:
+    """A plain function is another way to write the same, and needs no cluster; it goes on when the
+    directory is opened again.
+    """
+    orders = [Order("a", 3), Order("b", 4)]
+    async with aopen(tmp_path, procedures=[shopping]) as p:
+        assert await p.wait(await p.submit(shopping, orders), timeout_ms=30_000) == [7, 6, 7, 6, 10]
+        again = await p.submit(shopping, [Order("a", 5), Order("b", 9)])
+        with pytest.raises(KvorumError) as failed:
+            await p.wait(again, timeout_ms=30_000)
+        assert (failed.value.code, failed.value.message) == ("SOLD_OUT", "6 left")
+        assert (await p.procedure(again)).state == "ROLLED_BACK"
+        id = await p.submit(shopping, [Order("a", 2)])
+    async with aopen(tmp_path, procedures=[shopping]) as p:
+        assert await p.wait(id, timeout_ms=30_000) == [5, 5, 6, 10]
+
+
+def test_j23_a_workflow_stands_for_its_name() -> None:
+    """It could not be submitted by itself."""
+    assert procedure_name(shopping) == "shopping"
+    assert declaration(shopping).args is not None
