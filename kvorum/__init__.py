@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         shared,
         suspend,
     )
-    from procedures.engine.registry import procedure, step, undo
+    from procedures.engine.registry import procedure, query, step, undo
     from procedures.engine.retries import retry
     from procedures.engine.step_exceptions import StepFailed
     from procedures.engine.workflow import workflow
@@ -98,7 +98,7 @@ _HOMES = {
     "kvorum.api.watching": "AsyncWatch Change Event",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
-    "procedures.engine.registry": "procedure step undo",
+    "procedures.engine.registry": "procedure query step undo",
     "procedures.engine.flow": "Flow",
     "procedures.engine.retries": "retry",
     "procedures.engine.step_exceptions": "StepFailed",
@@ -166,6 +166,7 @@ __all__ = [
     "open",
     "operation",
     "procedure",
+    "query",
     "retry",
     "shared",
     "step",

@@ -39,7 +39,9 @@ Map = Annotated[dict[str, Any], mapping]
 Partitions = Annotated[list[int], items(integer(1, PARTITION_ID_MAX), limits.SPLIT_KEYS_MAX + 1, 1)]
 PROC_LISTS: Final = frozenset({"audit.page"})
 """What PROC_CONTROL answers everybody, with what he may see."""
-PROC_QUESTIONS: Final = frozenset({"schedule.list", "queue.list", "audit.page", "explain", "live"})
+PROC_QUESTIONS: Final = frozenset(
+    {"schedule.list", "queue.list", "audit.page", "explain", "live", "query"}
+)
 
 _TYPE: Final = Subject(Kind.PROCEDURE_TYPE, "name", "the name")
 _OF: Final = Subject(Kind.PROCEDURE_TYPE, "id", "the procedure")

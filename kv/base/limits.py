@@ -454,6 +454,7 @@ TRACE_FRAMES_MAX: Final = 20
 PROCEDURE_SHOWN_BYTES_MAX: Final = 64 * KiB  # of arguments and state that are shown with it
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
+UPDATE_WAIT_MS: Final = 5_000  # for the answer of an update, before it is asked again
 
 # -- Spark sink
 SPARK_PART_BYTES: Final = 32 * MiB  # of a table, for one task that reads it …
@@ -846,6 +847,7 @@ assert REPLICA_WAIT_MS < REPLICA_ANSWER_MS, "a replica that lags says so"
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "a caller gets an answer before it gives up"
 assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
+assert UPDATE_WAIT_MS < DEADLINE_MS_DEFAULT
 assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
 assert MiB > LEASES_MAX * (4 * OWNER_CHARS_MAX + 32), "their record is written whole"
 assert LEASES_MAX <= LIST_ITEMS_MAX

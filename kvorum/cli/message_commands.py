@@ -35,6 +35,58 @@ def signal(
         output.emit({"id": str(procedure), "sent": sent})
 
 
+def start_signal(
+    name: Annotated[str, typer.Argument(help="The procedure's name.", show_default=False)],
+    nonce: Annotated[str, typer.Argument(help="Which one: it is started if there is none.")],
+    signal: Annotated[str, typer.Argument(help="Which signal.", show_default=False)],
+    payload: Annotated[str, typer.Argument(help="What it carries, as JSON.")] = "null",
+    args: Annotated[str, typer.Option(help="The procedure's arguments, as JSON.")] = "null",
+    key: Annotated[str | None, typer.Option(help="The same key is sent once.")] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Send a signal to the procedure of a nonce, which is started if need be; print its id."""
+    with opened(connect, json) as db:
+        id = db.signal_with_start(
+            *(name, _parsed(args, json)),
+            nonce=nonce,
+            signal=signal,
+            payload=_parsed(payload, json),
+            key=key,
+        )
+    output.emit({"id": str(id)}) if json else output.lines([str(id)])
+
+
+def query(
+    procedure: Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")],
+    name: Annotated[str, typer.Argument(help="Which query.", show_default=False)],
+    args: Annotated[str, typer.Argument(help="What it is called with, as JSON.")] = "null",
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Ask a procedure, which answers from what it has stored."""
+    with opened(connect, json) as db:
+        result = db.query(procedure, name, _parsed(args, json))
+    output.emit({"result": result} if json else result)
+
+
+def update(
+    procedure: Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")],
+    name: Annotated[str, typer.Argument(help="Which update.", show_default=False)],
+    args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
+    key: Annotated[str | None, typer.Option(help="The same key is carried out once.")] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", help="Give up after so long.", min=1)
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Update a running procedure and print what it answers."""
+    with opened(connect, json) as db:
+        result = db.update(procedure, name, _parsed(args, json), key=key, timeout_ms=timeout_ms)
+    output.emit({"result": result} if json else result)
+
+
 def complete(
     token: Annotated[str, typer.Argument(help="What ctx.external() gave.", show_default=False)],
     result: Annotated[str, typer.Argument(help="How it ended, as JSON.")] = "null",

@@ -24,6 +24,8 @@ BY_ID: Final = frozenset({PROC_GET, PROC_ACK, PROC_ABORT, LOCK_BEAT, LOCK_END})
 CONTROLLED: Final[Mapping[str, Action]] = {
     "signal": Action.SUBMIT,
     "complete": Action.SUBMIT,
+    "query": Action.READ,
+    "update": Action.SUBMIT,
     "abort": Action.OPERATE,
     "bypass": Action.OPERATE,
     "retry": Action.OPERATE,

@@ -8,8 +8,8 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-from kv.base.errors import DeadlineExceeded
-from kv.base.limits import WAIT_MS_MAX
+from kv.base.errors import DeadlineExceeded, Refused
+from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
 from kvorum.api.model import ProcedureInfo
@@ -64,6 +64,71 @@ class AsyncRunning:
         request = {"id": procedure, "name": name, "payload": payload}
         request["key"] = key or self._rng.token(12).hex()
         return bool((await self._backend.control("signal", request))["sent"])
+
+    async def signal_with_start(
+        self,
+        name: str | type,
+        args: object = None,
+        *,
+        nonce: str,
+        signal: str,
+        payload: object = None,
+        key: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        pool: str = "",
+    ) -> int:
+        """Send a signal to the procedure that has this nonce, which is started if there is none;
+        its id. To be repeated with the same `nonce` and `key`: it is started once, and gets the
+        signal once. Raises as `submit` and `signal` do.
+        """
+        key = key or self._rng.token(12).hex()
+        options = start_options(queue, priority, 0, None, pool)
+        given = submitted(name, args)
+        id = await self._backend.submit(procedure_name(name), given, nonce, options or None)
+        await self.signal(id, signal, payload, key=key)
+        return id
+
+    async def query(self, procedure: int, name: str, args: object = None) -> Any:
+        """What a procedure answers from what it has stored (`@kvorum.query`), whatever it does
+        meanwhile, or how it ended. Raises NotFound, InvalidArgument (QUERY_UNKNOWN), Refused,
+        Unavailable (no worker that has its code).
+        """
+        request = {"id": procedure, "name": name, "args": args}
+        return (await self._backend.control("query", request))["result"]
+
+    async def update(
+        self,
+        procedure: int,
+        name: str,
+        args: object = None,
+        *,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Send an update to a running procedure and wait for what it answers (`ctx.answer`). With
+        the same `key` it is carried out once, and gives the same answer. `timeout_ms` left out:
+        that of `connect`, else for ever. Raises what it refuses it with, Refused (ENDED: without an
+        answer), DeadlineExceeded: then it may still be carried out, ask again with the same key.
+        """
+        timeout_ms = self.patience_ms if timeout_ms is None else timeout_ms
+        request: dict[str, Any] = {"id": procedure, "name": name, "args": args}
+        request["key"] = key = key or self._rng.token(12).hex()
+        left_ms = timeout_ms
+        while True:
+            request["wait_ms"] = UPDATE_WAIT_MS if left_ms is None else min(left_ms, UPDATE_WAIT_MS)
+            found = await self._backend.control("update", request)
+            if found["done"]:
+                if (error := found.get("error")) is not None:
+                    raise Refused(str(error["message"]), code=str(error["code"]))
+                return found.get("result")
+            left_ms = None if left_ms is None else left_ms - request["wait_ms"]
+            if left_ms is not None and left_ms <= 0:
+                raise DeadlineExceeded(
+                    f"procedure {procedure} did not answer the update {name} within {timeout_ms} "
+                    f"ms; it may still do so: ask again with key={key!r}",
+                    details={"procedure": str(procedure), "key": key},
+                )
 
     async def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a

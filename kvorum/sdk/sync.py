@@ -916,6 +916,60 @@ class Database(Facade[AsyncDatabase]):
         """
         return self._call(self._async.signal(procedure, name, payload, key=key))
 
+    def signal_with_start(
+        self,
+        name: str | type,
+        args: object = None,
+        *,
+        nonce: str,
+        signal: str,
+        payload: object = None,
+        key: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        pool: str = "",
+    ) -> int:
+        """Send a signal to the procedure that has this nonce, which is started if there is none;
+        its id. To be repeated with the same `nonce` and `key`: it is started once, and gets the
+        signal once. Raises as `submit` and `signal` do.
+        """
+        return self._call(
+            self._async.signal_with_start(
+                name,
+                args,
+                nonce=nonce,
+                signal=signal,
+                payload=payload,
+                key=key,
+                queue=queue,
+                priority=priority,
+                pool=pool,
+            )
+        )
+
+    def query(self, procedure: int, name: str, args: object = None) -> Any:
+        """What a procedure answers from what it has stored (`@kvorum.query`), whatever it does
+        meanwhile, or how it ended. Raises NotFound, InvalidArgument (QUERY_UNKNOWN), Refused,
+        Unavailable (no worker that has its code).
+        """
+        return self._call(self._async.query(procedure, name, args))
+
+    def update(
+        self,
+        procedure: int,
+        name: str,
+        args: object = None,
+        *,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Send an update to a running procedure and wait for what it answers (`ctx.answer`). With
+        the same `key` it is carried out once, and gives the same answer. `timeout_ms` left out:
+        that of `connect`, else for ever. Raises what it refuses it with, Refused (ENDED: without an
+        answer), DeadlineExceeded: then it may still be carried out, ask again with the same key.
+        """
+        return self._call(self._async.update(procedure, name, args, key=key, timeout_ms=timeout_ms))
+
     def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
         result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).

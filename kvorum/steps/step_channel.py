@@ -46,6 +46,7 @@ from procedures.engine.procedure import Children, Done, Fail, Outcome
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.retries import Retry
+from procedures.engine.submission import Start
 from procedures.engine.typed_values import plain_of
 
 _MARKS: Final = 1 << 16  # far more than steps are under way
@@ -89,13 +90,19 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
+    """Whether these arguments fit, and with which locks; or what a query of a record gives."""
+
     name: str
     version: int
     args: bytes
+    query: str = ""
+    record: bytes = b""
 
 
 class Looked(msgspec.Struct, frozen=True, array_like=True):
-    """`error` as in kv.base.errors.to_wire; else as procedures.engine.submission.Seen."""
+    """`error` as in kv.base.errors.to_wire; else as procedures.engine.submission.Seen, or the
+    answer of a query in `args`.
+    """
 
     error: list[Any] | None = None
     locks: tuple[tuple[str, str], ...] = ()
@@ -103,7 +110,7 @@ class Looked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
-    """`what`: begin, get, multi_get, scan, resolve, writable."""
+    """`what`: begin, get, multi_get, scan, resolve, writable, ids."""
 
     number: int
     what: str
@@ -129,6 +136,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     held: list[bytes] = []
     tables: list[tuple[str, str, int]] = []
     signals: list[str] = []
+    starts: list[Start] = []
     too_early: bool = False
     missing: list[str] = []
     policy: tuple[int, int, float, int, float] | None = None  # after `failed`: see Retry.wire
@@ -255,7 +263,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         (c.id, c.name, c.state, plain_data.pack([c.result, c.error])) for c in ctx.children
     )
     return Run(
-        records.encode(_needed(ctx.record)),
+        records.encode(needed(ctx.record)),
         method.name,
         isinstance(method, UndoDef),
         ctx.step,
@@ -270,7 +278,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
     )
 
 
-def _needed(record: Record) -> Record:
+def needed(record: Record) -> Record:
     """As much of it as a step sees: what comes after it grows with each step, and may be much."""
     if not (record.history or record.undo or record.rounds):
         return record

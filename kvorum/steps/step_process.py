@@ -66,6 +66,7 @@ from kvorum.steps.step_channel import (
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.procedure import Fail
+from procedures.engine.queries import answered
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.runner import SLOW, Failed, Returned, Runner, TryAgain
 from procedures.engine.step_exceptions import step_error
@@ -216,11 +217,17 @@ class StepProcess:
             return
         look = read_look(data)
         try:
-            looked = Looked(None, *seen(self._types.get(look.name, look.version), look.args))
+            declared = self._types.get(look.name, look.version)
+            if look.query:
+                record = records.decode(look.record, "a procedure that is asked")
+                looked = Looked(None, (), answered(declared, look.query, record, look.args))
+            else:
+                looked = Looked(None, *seen(declared, look.args))
         except KvorumError as error:
             looked = Looked(to_wire(error))
         except BaseException as error:  # noqa: BLE001  users' code: whatever it raises
-            why = f"its lock rule or check of arguments raised {type(error).__name__}: {error}"
+            its = f"query {look.query}" if look.query else "lock rule or check of arguments"
+            why = f"its {its} raised {type(error).__name__}: {error}"
             looked = Looked(
                 to_wire(InvalidArgument(f"procedure {look.name}: {core.storable(why)}"))
             )
@@ -261,6 +268,7 @@ class StepProcess:
             early=run.early,
             left_ms=run.left_ms,
             one_attempt=run.one_attempt,
+            take_ids=lambda count: asking.ask("ids", count),
         )
         assert self._runner is not None
         try:
@@ -302,6 +310,7 @@ async def _returned(
         held=sorted(txn.held),
         tables=[(*name, id) for name, id in txn.known.items()],
         signals=ctx.signals(),
+        starts=ctx.starts,
         too_early=ctx.too_early,
         missing=sorted(ctx.missing),
     )

@@ -71,6 +71,7 @@ from kvorum.steps.step_channel import (
     Pieces,
     Ran,
     Run,
+    needed,
     outcome_of,
     pieces,
     read_ask,
@@ -78,8 +79,9 @@ from kvorum.steps.step_channel import (
     read_ran,
     run_of,
 )
-from procedures.engine import core
+from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn
+from procedures.engine.records import Record
 from procedures.engine.registry import (
     ProcedureType,
     StepDef,
@@ -325,23 +327,27 @@ class _Process:
         elif kind == LOOKED:
             call.end(read_looked(whole))
         elif kind == ASK and call.txn is not None:
-            answering = self._answer(run, call.txn, read_ask(whole))
+            answering = self._answer(run, call, read_ask(whole))
             task = asyncio.get_running_loop().create_task(answering)
             call.answering.add(task)
             task.add_done_callback(call.answered)
 
-    async def _answer(self, run: int, txn: StepTxn, ask: Ask) -> None:
+    async def _answer(self, run: int, call: _Call, ask: Ask) -> None:
         try:
-            answer = Answer(ask.number, await _asked(txn, ask))
+            answer = Answer(ask.number, await _asked(call, ask))
         except KvorumError as error:
             answer = Answer(ask.number, None, to_wire(error))
         for message in pieces(ANSWER, run, answer):
             self.send(message)
 
 
-async def _asked(txn: StepTxn, ask: Ask) -> object:
-    args = ask.args
+async def _asked(call: _Call, ask: Ask) -> object:
+    txn, args = call.txn, ask.args
+    assert txn is not None
+    assert call.ctx is not None
     match ask.what:
+        case "ids":
+            return await call.ctx.take_ids(*args)
         case "resolve":
             return await txn.tables.resolve(*args)
         case "writable":
@@ -555,7 +561,21 @@ class StepProcesses(Runner):
         if not declared.apart:
             return await super().look(declared, args)
         what = f"the lock rule or check of arguments of {declared.name}"
-        asked = LOOK, Look(declared.name, declared.version, args)
+        looked = await self._looked(Look(declared.name, declared.version, args), what)
+        return Seen(looked.locks, looked.args)
+
+    async def ask(self, declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:
+        if declared.name not in self._names:
+            return await super().ask(declared, query, record, args)
+        shown = records.encode(needed(record))
+        look = Look(declared.name, declared.version, args, query, shown)
+        return (await self._looked(look, f"query {query} of {declared.name}")).args
+
+    async def _looked(self, look: Look, what: str) -> Looked:
+        """What users' code says that has to be quick. Raises what it refuses, InvalidArgument (it
+        is not), Unavailable.
+        """
+        asked = LOOK, look
         died, late = 0, 0
         until = self._timers.monotonic() + limits.DEADLINE_MS_DEFAULT / 1000
         while True:
@@ -564,8 +584,8 @@ class StepProcesses(Runner):
             if process.over:
                 raise Unavailable(f"{what} cannot be called now: {process.why_over}")
             match await self._exchange(process, _Call(None), asked, limits.PROCEDURE_LOOK_MS, what):
-                case Looked(None, locks, canonical):
-                    return Seen(locks, canonical)
+                case Looked(None) as looked:
+                    return looked
                 case Looked(list(error)):
                     raise from_wire(error)
                 case _Late(begun=True):  # perhaps the machine stood still: a refusal is for good
@@ -677,7 +697,7 @@ class _Late:
 def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:
     """What it did, as if it had run here."""
     assert call.txn is not None
-    ctx.did(ran.signals, too_early=ran.too_early)
+    ctx.did(ran.signals, ran.starts, too_early=ran.too_early)
     ctx.missing.update(ran.missing)
     if ran.failed is not None:
         return Failed(ran.failed, None if ran.policy is None else Retry.of(ran.policy))

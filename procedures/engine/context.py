@@ -22,15 +22,17 @@ from kv.base.ops import Op
 from procedures.engine import plain_data
 from procedures.engine.grants import fence_ops
 from procedures.engine.outside_events import Outside
+from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
-from procedures.engine.submission import checked_text
-from procedures.engine.typed_values import Shape
+from procedures.engine.submission import Options, Start, checked_text
+from procedures.engine.typed_values import Shape, plain_of
 from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
 from txn.shared.refusals import renumber
 
 T = TypeVar("T")
+TakeIds = Callable[[int], Awaitable[int]]  # the first of so many
 Bytes = bytes | str  # text is taken as UTF-8
 
 
@@ -421,7 +423,9 @@ class StepContext(Outside):
         "_record",
         "_shape",
         "_signals",
+        "_starts",
         "_state",
+        "_take_ids",
         "_token",
         "attempt",
         "children",
@@ -456,8 +460,11 @@ class StepContext(Outside):
         early: bool = False,
         left_ms: int = 0,
         one_attempt: bool = False,
+        take_ids: TakeIds | None = None,
     ) -> None:
         self._early = early
+        self._take_ids = take_ids  # for procedures that it starts
+        self._starts: list[Start] = []
         self.left_ms = left_ms  # of its deadline, or …
         self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
@@ -532,7 +539,59 @@ class StepContext(Outside):
         """
         self._signals.append(checked_text("event", event, limits.NONCE_CHARS_MAX))
 
+    def submit(
+        self,
+        which: str | type,
+        args: object = None,
+        *,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        token: str = "",
+        cancel: bool = False,
+    ) -> Any:
+        """Start a procedure of its own, in this step's transaction; its id (to be awaited in an
+        async step). It is no child: it needs nobody's locks, nobody waits for it, and a failure
+        of either is not the other's.
+
+        token   one of `external()`: its end completes it, with its result or its error
+        cancel  it is cancelled when this procedure ends; else it goes on
+        Raises InvalidArgument, TooLarge; an unknown type, and arguments that it does not take, fail
+        the step when that has ended.
+        """
+        name = checked_text("procedure name", procedure_name(which), limits.NAME_CHARS_MAX)
+        if token:
+            self._own(token)
+        options = Options(queue, priority, delay_ms)
+        return self._run(self.start([(name, args, options, token, cancel)], first=True))
+
     # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
+    async def start(
+        self, some: Sequence[tuple[str, object, Options, str, bool]], *, first: bool = False
+    ) -> Any:
+        """Start these: their ids (the first one)."""
+        most = limits.PROCEDURE_CHILDREN_MAX
+        if len(self._starts) + len(some) > most:
+            raise _too_large("procedures started by one step", most, len(self._starts) + len(some))
+        assert self._take_ids is not None, "who only looks starts nothing"
+        given = []
+        for name, args, options, token, cancel in some:
+            what = f"arguments of {name}"
+            data = plain_data.encode(plain_of(args, what), what, limits.PROCEDURE_ARGS_BYTES_MAX)
+            given.append((name, data, options, token, cancel))
+        id = await self._take_ids(len(given))
+        self._starts += [Start(id + i, *one) for i, one in enumerate(given)]
+        return id if first else list(range(id, id + len(given)))
+
+    @property
+    def starts(self) -> list[Start]:
+        return self._starts
+
+    async def take_ids(self, count: int) -> int:
+        """For a run of it elsewhere."""
+        assert self._take_ids is not None, "who only looks starts nothing"
+        return await self._take_ids(count)
+
     @property
     def record(self) -> Record:
         return self._record
@@ -551,9 +610,10 @@ class StepContext(Outside):
         """What it says of its progress, elsewhere."""
         self._progress(self.id, part, text)
 
-    def did(self, signals: Sequence[str], *, too_early: bool) -> None:
+    def did(self, signals: Sequence[str], starts: Sequence[Start], *, too_early: bool) -> None:
         """What it did elsewhere."""
         self._signals += signals
+        self._starts += starts
         self.too_early = too_early
 
     def signals(self) -> list[str]:

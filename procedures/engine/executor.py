@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import replace
 from itertools import chain, repeat
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kv.base import limits
 from kv.base.errors import (
@@ -251,6 +251,7 @@ class Executor:
         if self.broken:
             for id, locks in (await self.store.held_by(self.broken)).items():
                 self._roster.keep(id, locks)
+        self._roster.bereave(self.broken)
         for live, record in found:
             self._roster.doubt(live, record)
             if live.lane:
@@ -437,6 +438,26 @@ class Executor:
                 code="PROCEDURE_NOT_FOUND",
             )
         return stored.record
+
+    async def query(self, id: int, name: str, args: object) -> Any:
+        """What a procedure answers from what it has stored. Raises NotFound, InvalidArgument
+        (QUERY_UNKNOWN), Refused (QUERY_FAILED), Unavailable.
+        """
+        self._must_serve()
+        data = plain_data.encode(args, "the arguments", limits.PROCEDURE_ARGS_BYTES_MAX)
+        record = await self.find(id)
+        declared = self.types.get(record.name, record.version)
+        if not declared.remote:
+            return plain_data.decode(await self._runner.ask(declared, name, record, data))
+        assert self.crew is not None, "only workers have remote types"
+        return plain_data.decode(await self.crew.ask(declared, name, record, data))
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def heard(self, event: str, wait_ms: int) -> None:
+        """Until `event` is signalled, or `wait_ms` are over."""
+        await self._roster.heard(event, wait_ms)
 
     def _lately(self, id: int) -> Stored | None:
         """One that ended here a moment ago: no reading, and it does not change any more (roots are

@@ -3,6 +3,8 @@
     await flow.step(fn, *args)        fn(ctx, *args), in a transaction of its own; what it returns
     await flow.sleep(ms)              a time that is kept
     await flow.signal(name)           the payload of the next signal of that name
+    await flow.update(name)           the next update; a step answers it
+    await flow.start(which, args)     the result of a procedure of its own, once that has ended
     await flow.gather(call, …)        the results of all; steps of one gather are one transaction
     await flow.wait_any(call, …)      (which, its result) of the first; (None, None) at the timeout
     return flow.again(args)           a new round, with nothing stored of this one
@@ -34,6 +36,7 @@ from procedures.engine import core, plain_data
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.journal import (
     ANY,
+    CHILD,
     DONE,
     EXTERNAL,
     FAILED,
@@ -41,15 +44,26 @@ from procedures.engine.journal import (
     SIGNAL,
     SLEEP,
     STEP,
+    UPDATE,
     Entry,
     Journal,
 )
-from procedures.engine.procedure import DROP, KEEP, PUSH, SEVERAL, Done, Next, Suspend
+from procedures.engine.outside_events import Update
+from procedures.engine.procedure import (
+    DROP,
+    KEEP,
+    PUSH,
+    SEVERAL,
+    Done,
+    Next,
+    Suspend,
+    procedure_name,
+)
 from procedures.engine.records import Failure
 from procedures.engine.registry import StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
-from procedures.engine.submission import checked_text
+from procedures.engine.submission import Options, checked_text
 from procedures.engine.typed_values import Shape, plain_of, shape
 from procedures.pools import inbox
 
@@ -131,6 +145,15 @@ class Call(Waits[T]):
         self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
 
     @property
+    def id(self) -> int:
+        """Of `flow.start(…)`: of the procedure, as soon as that is stored: in what runs after the
+        next call. 0 before.
+        """
+        if self.entry.kind != CHILD:
+            raise InvalidArgument(f"{self.entry.text} has no id: only flow.start(…) has one")
+        return max(0, self.entry.seq)
+
+    @property
     def token(self) -> str:
         """Of `flow.external()`: what the outside system completes it with."""
         if self.entry.kind != EXTERNAL:
@@ -150,17 +173,32 @@ class Call(Waits[T]):
 class Gather(Waits[list[Any]]):
     """All of them."""
 
-    __slots__ = ("_all",)
+    __slots__ = ("_all", "_errors")
 
-    def __init__(self, flow: Flow, calls: Sequence[Call[Any]]) -> None:
+    def __init__(self, flow: Flow, calls: Sequence[Call[Any]], errors: bool) -> None:
         super().__init__(flow)
-        self._all = calls
+        self._all, self._errors = calls, errors
 
     def _calls(self) -> Sequence[Call[Any]]:
         return self._all
 
     def _result(self) -> list[Any]:
-        return [call._result() for call in self._all]
+        found: list[Any] = []
+        for call in (*self._failed(), *self._all):
+            try:
+                found.append(call._result())
+            except StepFailed as error:
+                if not self._errors:
+                    raise
+                found.append(error)
+        return found
+
+    def _enough(self) -> bool:
+        return bool(self._failed()) or super()._enough()
+
+    def _failed(self) -> list[Call[Any]]:
+        """Those with which all has failed."""
+        return [] if self._errors else [call for call in self._all if call.entry.status == FAILED]
 
 
 class First(Waits[tuple[int | None, Any]]):
@@ -206,6 +244,7 @@ class Flow:
         self._ctx, self._definition, self._replays = ctx, definition, replays
         self._journal = Journal.read(ctx.state)
         self._calls: list[Call[Any]] = []
+        self._starts: list[tuple[Call[Any], tuple[str, Any, Options, str, bool]]] = []
         self._busy = False
         self._acted = False  # there is something to commit before the next step is carried out …
         self._took = False  # … that has happened: it is not to be lost with an exception
@@ -254,6 +293,13 @@ class Flow:
         checked_text("signal", name, limits.NAME_CHARS_MAX)
         return Call(self, *self._next(SIGNAL, name))
 
+    def update(self, name: str) -> Call[Update]:
+        """The oldest update of this name that nobody took; waits for one. A step answers it, in its
+        transaction: `ctx.answer(update, result)` or `ctx.refuse(update, code, message)`.
+        """
+        checked_text("update", name, limits.NAME_CHARS_MAX)
+        return Call(self, *self._next(UPDATE, name))
+
     def external(self, name: str = "") -> Call[Any]:
         """What an outside system says: it gets `.token` (in a step), and completes it with
         `db.complete(token, …)`.
@@ -262,11 +308,32 @@ class Flow:
         self._token_of(call)
         return call
 
-    def gather(self, *calls: Call[Any]) -> Gather:
-        """All of these: a list of their results. Its steps run at the same time, in one
-        transaction: if one fails, nothing of them is kept.
+    def start(
+        self,
+        which: str | type | Callable[..., Any],
+        args: Any = None,
+        *,
+        cancel: bool = True,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+    ) -> Call[Any]:
+        """Start a procedure, together with the next thing that is stored; awaiting it gives its
+        result. It is cancelled when this one ends before it (`cancel=False`: it goes on).
         """
-        return Gather(self, self._own(calls, "gather", limits.PROCEDURE_CALLS_MAX))
+        name = checked_text("procedure name", procedure_name(which), limits.NAME_CHARS_MAX)
+        call: Call[Any] = Call(self, *self._next(CHILD, name))
+        if call.entry.status == OPEN and call.entry.value is None:
+            options = Options(queue, priority, delay_ms)
+            self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
+        return call
+
+    def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
+        """All of these: a list of their results. Its steps run at the same time, in one
+        transaction: if one fails, nothing of them is kept. `errors`: what failed is in the list as
+        a StepFailed, and raises none.
+        """
+        return Gather(self, self._own(calls, "gather", limits.PROCEDURE_CALLS_MAX), errors)
 
     def wait_any(self, *calls: Call[Any], timeout_ms: int = 0) -> First:
         """The first of these that is there (in their order, if several are): which, and its result;
@@ -330,6 +397,8 @@ class Flow:
 
     def _typed(self, call: Call[Any]) -> Any:
         value = call.entry.value if call.entry.kind != SLEEP else None
+        if call.entry.kind == UPDATE:
+            return Update(*value)
         kind = None if call.fn is None else _result_shape(call.fn)
         return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
 
@@ -370,7 +439,7 @@ class Flow:
         self._busy = True
 
     def _to_do(self, waits: Waits[Any]) -> list[Call[Any]] | None:
-        """Steps to carry out now; [] = to look what is there; None = it has all that it waits for."""
+        """Steps to carry out now; [] = to look what is there; None = it has enough."""
         if waits._enough():
             return None
         if self._replays:
@@ -386,7 +455,9 @@ class Flow:
             is_open = [call for call in waits._calls() if call.entry.status == OPEN]
             due = [call.entry.value for call in is_open if call.entry.kind == SLEEP]
             events = [self._event(call) for call in is_open if call.entry.kind != SLEEP]
-            if not isinstance(waits, First):  # of all of them the first that is missing, the others after it
+            if not isinstance(
+                waits, First
+            ):  # of all of them the first that is missing, the others after it
                 events, due = events[:1], [] if events else [max(due)]
             timeout_ms = max(1, min(due) - self._ctx.now_ms) if due else 0
             event = SEVERAL.join(dict.fromkeys(events))
@@ -394,8 +465,8 @@ class Flow:
         return waits._result()
 
     def _event(self, call: Call[Any]) -> str:
-        if call.entry.kind == SIGNAL:
-            return inbox.signal_event(self.id, call.entry.name)
+        if call.entry.kind in (SIGNAL, UPDATE):
+            return inbox.signal_event(self.id, _signal_of(call.entry))
         return inbox.done_event(self._token_of(call))
 
     def _park(self) -> NoReturn:
@@ -414,8 +485,8 @@ class Flow:
             if entry.kind == SLEEP:
                 if entry.value <= self._ctx.now_ms:
                     entry.status = DONE
-            elif entry.kind == SIGNAL:
-                if (signal := await ctx._receive(entry.name)) is not None:
+            elif entry.kind in (SIGNAL, UPDATE):
+                if (signal := await ctx._receive(_signal_of(entry))) is not None:
                     entry.status, entry.value = DONE, signal.payload
                     self._acted = self._took = True
                     self._labels.append(entry.text)
@@ -521,6 +592,13 @@ class Flow:
             return located(known, error, self._definition, call.entry.name)
         return step_error(error, self._definition, call.entry.name)
 
+    async def _start(self) -> None:
+        """Start what was asked for: it is stored with the end of this execution."""
+        if self._starts and not isinstance(self._ended, BaseException) and not self._replays:
+            ids = await self._ctx.start([given for _, given in self._starts])
+            for (call, _), id in zip(self._starts, ids, strict=True):
+                call.entry.seq = id
+
     # -- how an execution ends
     def _end_of(self, value: object, error: BaseException | None) -> Next | Suspend | Done:
         """The function returned, or raised. Raises what the engine has to know."""
@@ -567,6 +645,10 @@ def _plain(call: Call[Any], value: object) -> object:
     kind = _result_shape(call.fn)
     plain = plain_of(value, what) if kind is None else kind.plain(value, what)
     return plain_data.decode(plain_data.encode(plain, what, limits.PROCEDURE_STATE_BYTES_MAX))
+
+
+def _signal_of(entry: Entry) -> str:
+    return entry.name if entry.kind == SIGNAL else inbox.update_name(entry.name)
 
 
 def _known_error(error: Any) -> dict[str, Any]:

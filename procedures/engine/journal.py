@@ -12,11 +12,13 @@ It is the procedure's state (`ctx_state` in `proc show`), plain data:
     step      done: its result   failed: the error
     sleep     open: due in ms
     signal    done: the payload
+    update    done: [its key, its arguments]
     any       done: which one it was
     external  open: its token    done, failed: as it was completed
-    child     open: [id, token]  done, failed: as it ended
+    child     open: its token    done, failed: as it ended
 
-`seq`: of a step with an undo, the execution that carried it out; −1: nothing to undo.
+`seq`: of a step with an undo, the execution that carried it out; −1: nothing to undo. Of a child
+its id.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ FAILED: Final = "failed"
 STEP: Final = "step"
 SLEEP: Final = "sleep"
 SIGNAL: Final = "signal"
+UPDATE: Final = "update"
 ANY: Final = "any"
 EXTERNAL: Final = "external"
 CHILD: Final = "child"

@@ -42,6 +42,7 @@ from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import NOT_HELD, Broken, Fenced, Page, Reads, Row, Stored, outdated
+from procedures.pools.inbox import told
 from txn.client import TxnClient
 from txn.results import ScanPage
 from txn.shared.deadlines import Deadline
@@ -406,6 +407,7 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         ops.append(delete(_live(record.id)))
         if not record.parent:
             ops.append(put(_due(record), b""))
+        ops += told(record)
     for child in change.created:
         ops.append(put(_record(child.id), records.encode(child), cond=0))
         ops.append(put(_live(child.id), b""))

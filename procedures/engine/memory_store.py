@@ -23,6 +23,7 @@ from procedures.engine.read_snapshot import ReadSnapshot
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored, outdated
+from procedures.pools.inbox import told
 
 
 class Table:
@@ -163,6 +164,7 @@ class MemoryStore:
         for one in (change, *(other for _, other in others)):
             granted += grant_ops(one.record, one.reign) if one.reign else []
             dropped += drop_ops(one.record) if one.drops and not one.reign else []
+            dropped += told(one.record)
         self._grantable(granted)
         now = self.table.write([*ops, *granted, *dropped])
         self._put(record, now, before)

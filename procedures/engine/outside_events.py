@@ -15,6 +15,7 @@ from kv.base.errors import InvalidArgument
 from procedures.engine import plain_data
 from procedures.engine.procedure import Suspend
 from procedures.engine.submission import checked_text
+from procedures.engine.typed_values import plain_of
 from procedures.pools import inbox, rows
 
 
@@ -33,6 +34,15 @@ class Completion(NamedTuple):
     error: Any
 
 
+class Update(NamedTuple):
+    """An update that this step took: it must be answered, or refused, by a step of this procedure;
+    whoever sent it waits for that.
+    """
+
+    key: str
+    args: Any
+
+
 class Outside:
     """See the module."""
 
@@ -45,6 +55,9 @@ class Outside:
 
     @property
     def token(self) -> str:
+        raise NotImplementedError
+
+    def signal(self, event: str) -> None:
         raise NotImplementedError
 
     def receive(self, name: str) -> Any:
@@ -63,11 +76,13 @@ class Outside:
         checked_text("signal", name, limits.NAME_CHARS_MAX)
         return Suspend(then, inbox.signal_event(self.id, name), timeout_ms)
 
-    def external(self) -> str:
+    def external(self, number: int = 0) -> str:
         """A token for an outside system, which completes it with `db.complete(token, …)`. The same
-        for every attempt of this execution.
+        for every attempt of this execution; another one for each `number`.
         """
-        return inbox.token_of(self.token)
+        if type(number) is not int or not 0 <= number < 1 << 32:
+            raise InvalidArgument(f"the number of a token is a whole number, got {number!r:.40}")
+        return inbox.token_of(f"{self.token}.{number}" if number else self.token)
 
     def until_done(self, token: str, *, then: str, timeout_ms: int = 0) -> Suspend:
         """An outcome: wait until `token` is completed, which it may be already, then run `then`;
@@ -80,6 +95,28 @@ class Outside:
         """How `token` was completed (a Completion), None = not yet."""
         self._own(token)
         return self._run(self._completed(token))
+
+    def receive_update(self, name: str) -> Any:
+        """Take the oldest update of this name (an Update), None if there is none. It is gone when
+        the step commits; `answer` or `refuse` it, here or in a later step.
+        """
+        checked_text("update", name, limits.NAME_CHARS_MAX)
+        return self._run(self._received_update(name))
+
+    def until_update(self, name: str, *, then: str, timeout_ms: int = 0) -> Suspend:
+        """An outcome: wait for an update of this name, as `until_signal`."""
+        checked_text("update", name, limits.NAME_CHARS_MAX)
+        return Suspend(then, inbox.signal_event(self.id, inbox.update_name(name)), timeout_ms)
+
+    def answer(self, update: Update, result: object = None) -> None:
+        """End an update with a result, together with what else this step writes."""
+        what = "the result of an update"
+        self._answered(update, True, plain_of(result, what), what)
+
+    def refuse(self, update: Update, code: str, message: str) -> None:
+        """End an update with an error, which its sender gets."""
+        error = {"code": str(code), "message": str(message)}
+        self._answered(update, False, error, "the error of an update")
 
     def progress(self, part: float, text: str = "") -> None:
         """Say how far it is, 0 to 1, and in words. Shown while it runs, and not kept."""
@@ -109,6 +146,16 @@ class Outside:
             return None
         ok, value = inbox.read_done(row.value)
         return Completion(ok, value if ok else None, None if ok else value)
+
+    async def _received_update(self, name: str) -> Update | None:
+        signal = await self._receive(inbox.update_name(name))
+        return None if signal is None else Update(*signal.payload)  # type: ignore[misc]
+
+    def _answered(self, update: Update, ok: bool, value: object, what: str) -> None:
+        data = plain_data.encode(value, what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
+        key = inbox.answer_row(self.id, update.key)
+        self._inner().put(key, plain_data.pack([ok, data]))
+        self.signal(inbox.answer_event(self.id, update.key))
 
     def _own(self, token: str) -> None:
         if inbox.owner_of(token) != self.id:

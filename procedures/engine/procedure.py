@@ -167,13 +167,14 @@ def fail(code: str, message: str, details: dict[str, object] | None = None) -> F
     return Fail(code, message, details)
 
 
-def procedure_name(which: str | type) -> str:
+def procedure_name(which: object) -> str:
     """The registered name of a procedure class, or the name itself. Raises InvalidArgument."""
     if isinstance(which, str):
         return which
     declared = getattr(which, NAMED, None)
     if not isinstance(declared, str):
         raise InvalidArgument(
-            f"{which!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"
+            f"{which!r:.80} is not a procedure: decorate a class with @kvorum.procedure(NAME), or "
+            "a function with @kvorum.workflow"
         )
     return declared

@@ -149,6 +149,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     deaths: int = 0  # … of them those that ended it, as far as is known (core.aside)
     step_due_ms: int = 0  # when the current step's own time is over; 0 = it has none, or not begun
     trying: Trying | None = None  # the current step failed before; what waits for nothing else
+    starter: int = 0  # whose step started it (ctx.submit): no parent; 0 = nobody's
+    tells: str = ""  # a token of the starter's, which its end completes; "" = none
+    bound: bool = False  # it is cancelled when its starter ends
 
     @property
     def ended(self) -> bool:

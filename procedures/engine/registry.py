@@ -20,7 +20,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, overload
 
@@ -48,6 +48,7 @@ LockRule = Callable[[Any], Iterable[Lock]] | Iterable[Lock]
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{NAME_CHARS_MAX - 1}}}\Z")
 _STEP: Final = "__kvorum_step__"
 _UNDO: Final = "__kvorum_undo__"
+_QUERY: Final = "__kvorum_query__"
 _DECLARED: Final = "__kvorum_procedure__"
 
 
@@ -132,6 +133,7 @@ class ProcedureType:
     remote: bool = False  # known by its description only: workers run it
     needs_look: bool = False  # only they know its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
+    queries: Mapping[str, Method] = field(default_factory=dict)  # of an instance, a View, args
     replays: Callable[[Any], str] | None = None  # of a workflow: why its code does not fit a record
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
@@ -380,6 +382,7 @@ def procedure(
             bypass=bypass,
             args=None if args is None else typed_values.shape(args, f"{where}: args"),
             result=None if result is None else typed_values.shape(result, f"{where}: result"),
+            queries=_queries(cls),
         )
         declare_type(cls, declared)
         return cls
@@ -492,6 +495,41 @@ def undo(method: F | None = None, /, *, give_up_ms: int = 0) -> F | Callable[[F]
         return fn
 
     return declare if method is None else declare(method)
+
+
+def query(method: F) -> F:
+    """Declare a method `(self, view)` or `(self, view, args)`, not async, that answers
+    `db.query(id, NAME, args)` from what the procedure has stored: a View (queries.py). It changes
+    nothing, and runs beside the steps.
+    """
+    setattr(method, _QUERY, True)
+    return method
+
+
+def _queries(cls: type) -> Mapping[str, Method]:
+    found: dict[str, Method] = {}
+    for name in dir(cls):
+        fn = inspect.getattr_static(cls, name)
+        if getattr(fn, _QUERY, None) is not None:
+            if not inspect.isfunction(fn):
+                raise _bad(cls, f"{name} must be a plain method (self, view) or (self, view, args)")
+            found[name] = checked_query(cls, name, fn, 1)
+    return MappingProxyType(found)
+
+
+def checked_query(thing: Any, name: str, fn: Method, before: int) -> Method:
+    """As it is called: with an instance, a View, and arguments. `before`: parameters of its own
+    before the View. Raises InvalidArgument.
+    """
+    wanted = len(inspect.signature(fn).parameters) - before
+    if inspect.iscoroutinefunction(fn) or not 1 <= wanted <= 2:
+        raise _bad(thing, f"the query {name} must be plain, and take a view, or a view and args")
+
+    def call(instance: object, view: object, args: object) -> object:
+        own = (instance,) if before else ()
+        return fn(*own, view, args) if wanted == 2 else fn(*own, view)
+
+    return call
 
 
 def _check_duration(where: object, what: str, ms: object) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from sys import intern
 from typing import Final
 
@@ -51,6 +51,7 @@ class Live:
 
     __slots__ = (
         "begun",
+        "bound",
         "children",
         "deadline_ms",
         "doomed",
@@ -64,6 +65,7 @@ class Live:
         "minded_ms",
         "name",
         "needs",
+        "orphan",
         "parent",
         "parked",
         "progress",
@@ -74,7 +76,9 @@ class Live:
         "rolling",
         "running",
         "slow_ms",
+        "starter",
         "step_began",
+        "tells",
         "tries",
         "version",
         "wake",
@@ -87,6 +91,10 @@ class Live:
         self.id = record.id
         self.name = intern(record.name)
         self.parent = record.parent
+        self.starter = record.starter
+        self.tells = record.tells
+        self.bound = record.bound
+        self.orphan = False  # bound to a starter that has ended: it fails
         self.entry = entry_of(record)
         self.granted = record.grant != 0  # the store knows that it holds its locks
         self.record: Record | None = record
@@ -142,7 +150,9 @@ class Roster:
         self._due = Due(clock, timers, self._at_due)
         self._elapsed = _Monotonic(timers)
         self._pauses = Due(self._elapsed, timers, self._at_pause)
+        self._bound: dict[int, set[int]] = {}  # starter → those that are cancelled when it ends
         self._waiting: dict[str, set[int]] = {}  # event → procedures suspended on it
+        self._listeners: dict[str, list[asyncio.Future[None]]] = {}  # event → who waits outside
         self._signalled: OrderedDict[str, int] = OrderedDict()  # event → number of its last signal
         self._forgotten = 0  # signals up to this number are no longer in _signalled
         self.signals = 0  # number of the last signal
@@ -202,9 +212,20 @@ class Roster:
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.bore(record.id)
+        if live.bound:
+            self._bound.setdefault(live.starter, set()).add(live.id)
         if live.deadline_ms:
             self._mind(live)
         return live
+
+    def bereave(self, unread: Collection[int]) -> None:
+        """All that lives is here, but for those that cannot be read: whose starter is none of them
+        has lost it.
+        """
+        for starter, ids in self._bound.items():
+            if starter not in self._live and starter not in unread:
+                for id in ids:
+                    self._live[id].orphan = True
 
     def moved(self, live: Live, record: Record, version: int) -> None:
         """Its record is now this one."""
@@ -246,6 +267,14 @@ class Roster:
             self.gate.left(live.id)
         if live.entry.locks or live.parent:
             self._queue.release(live.id)
+        if live.bound and (others := self._bound.get(live.starter)) is not None:
+            others.discard(live.id)
+        for id in sorted(self._bound.pop(live.id, ())):
+            if (left := self._live.get(id)) is not None:
+                left.orphan = True
+                self.enqueue(left)
+        if live.tells:
+            self.signal(inbox.done_event(live.tells))
         parent = self._live.get(live.parent)
         if parent is not None:
             parent.children -= {live.id}
@@ -258,6 +287,8 @@ class Roster:
         if live.children:
             if live.doomed:
                 self._poke_children(live)
+        elif live.orphan and self.fails(live):
+            self.enqueue(live)
         elif record.trying is not None:
             self._due.add(record.trying.due_ms, record.id)
             if live.deadline_ms:
@@ -291,12 +322,28 @@ class Roster:
         self._signalled.move_to_end(event)
         if len(self._signalled) > _EVENTS_REMEMBERED:
             self._forgotten = self._signalled.popitem(last=False)[1]
+        for listener in self._listeners.pop(event, ()):
+            if not listener.done():
+                listener.set_result(None)
         for id in sorted(self._waiting.pop(event, ())):
             live = self._live.get(id)
             if live is not None:
                 self._unlist(live)
                 if not live.wake:
                     self.wake(live, "event")
+
+    async def heard(self, event: str, wait_ms: int) -> None:
+        """Until `event` is signalled, or `wait_ms` are over."""
+        listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners.setdefault(event, []).append(listener)
+        try:
+            await asyncio.wait([listener], timeout=wait_ms / 1000)
+        finally:
+            others = self._listeners.get(event)
+            if others is not None and listener in others:
+                others.remove(listener)
+                if not others:
+                    del self._listeners[event]
 
     def wake_waiting(self) -> None:
         """Some signal may be lost: wake everything that waits for an event of which nothing is
@@ -404,7 +451,7 @@ class Roster:
         if live.rolling or live.final:
             return False
         parent = self._live.get(live.parent)
-        if parent is not None and parent.doomed:
+        if live.orphan or (parent is not None and parent.doomed):
             return True
         return 0 < live.deadline_ms <= self._clock.now_ms()
 

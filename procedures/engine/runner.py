@@ -20,7 +20,8 @@ from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
-from procedures.engine.records import Failure
+from procedures.engine.queries import answered
+from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
@@ -147,6 +148,10 @@ class Runner:
     async def look(self, declared: ProcedureType, args: bytes) -> Seen:
         """What the type's code says of arguments. Raises what is wrong with them."""
         return seen(declared, args)
+
+    async def ask(self, declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:
+        """What a query of the type gives. Raises what is wrong with it."""
+        return answered(declared, query, record, args)
 
     async def prepared(self, method: StepDef | UndoDef, name: str, id: int) -> None:
         """Until a step that has a deadline would be called at once: its time counts from then on.

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace as changed
+
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain_data
@@ -159,6 +161,27 @@ def canonical_here(declared: ProcedureType, args: bytes) -> bytes | None:
     except KvorumError:
         return None
     return plain_data.pack(found)
+
+
+class Start(NamedTuple):
+    """A procedure that a step starts. It is none of its children: it lives and ends by itself."""
+
+    id: int
+    name: str
+    args: bytes
+    options: Options
+    tells: str  # the token that its end completes; "" = none
+    bound: bool  # it is cancelled when its starter ends
+
+
+def started(start: Start, starter: Record, types: Registry, now_ms: int) -> Record:
+    """Its first record. Raises NotFound, InvalidArgument, TooLarge."""
+    declared = types.get(start.name)
+    check_options(start.options)
+    ok = admit(declared, plain_data.decode(start.args), starter.owner, "")
+    ok = replace(ok, options=start.options)
+    record = create(ok, id=start.id, salt=starter.salt, now_ms=now_ms)
+    return changed(record, starter=starter.id, tells=start.tells, bound=start.bound)
 
 
 def create(

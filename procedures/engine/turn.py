@@ -32,6 +32,7 @@ from procedures.engine.retries import Retry
 from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.submission import Start, started
 from procedures.pools import inbox
 
 log = logging.getLogger(__name__)
@@ -230,6 +231,9 @@ class Turns:
         if (why := self._roster.doom(live.parent)) is not None:
             text = f"its parent {live.parent} failed{f': {why}' if why else ''}"
             return core.failure("PARENT_FAILED", text)
+        if live.orphan:
+            text = f"procedure {record.starter}, which started it, has ended"
+            return core.failure("CANCELLED", text)
         why = "" if live.retry is None else live.retry.sentence
         return core.overdue(record, declared, self._clock.now_ms(), why)
 
@@ -301,7 +305,7 @@ class Turns:
                         return self._pause(live, error)
                     if (late := self.late(record, declared, outcome, ran.now_ms)) is not None:
                         return await self._failed(live, record, declared, late, ran)
-                    change, ops = await self.changed(record, outcome, ran, txn)
+                    change, ops = await self.changed(record, outcome, ran, txn, ctx.starts)
                     there = await self._is_there(outcome, ctx, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
@@ -365,7 +369,12 @@ class Turns:
         return False
 
     async def changed(
-        self, record: Record, outcome: Outcome, ran: Ran, txn: StepTxn
+        self,
+        record: Record,
+        outcome: Outcome,
+        ran: Ran,
+        txn: StepTxn,
+        starts: Sequence[Start] = (),
     ) -> tuple[Change, list[Op]]:
         """What a step's outcome writes. Raises KvorumError for what cannot be."""
         first = 0
@@ -376,6 +385,10 @@ class Turns:
             self._check_room(record, len(outcome.calls))
             first = await self.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
+        if starts and not isinstance(outcome, Fail):
+            self._check_room(record, len(starts) + len(change.created))
+            new = [started(start, record, self._types, ran.now_ms) for start in starts]
+            change = dataclasses.replace(change, created=(*change.created, *new))
         ops = [] if isinstance(outcome, Fail) else await txn.writes()
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody
             until_ms = self._ends_by(record, self._types.get(record.name, record.version), outcome)
@@ -387,7 +400,7 @@ class Turns:
         live, limit = len(self._roster), limits.PROCEDURE_FAMILY_LIVE_MAX
         if live + count > limit:
             raise Refused(
-                f"{record.name}.{record.step} wants {count} children, {live} procedures have not "
+                f"{record.name}.{record.step} wants to start {count} procedures, {live} have not "
                 f"ended and the limit is {limit}; start fewer at once",
                 code="TOO_MANY_LIVE",
                 details={"limit": limit, "actual": live + count},
@@ -556,6 +569,7 @@ class Turns:
             shape=self._types.get(record.name, record.version).args,
             progress=self.progress,
             early=early,
+            take_ids=self.take_ids,
         )
         return txn, ctx
 
@@ -702,6 +716,9 @@ class Turns:
         live = self._roster.adopt(stored)
         await self._adopt_round(stored.record)
         record = brief(stored.record)
+        if record.bound and self._roster.get(record.starter) is None:
+            starter = await self._store.load(record.starter)
+            live.orphan = starter is None or starter.record.ended
         if self._roster.get(live.id) is not live:
             return
         if doubt:

@@ -35,6 +35,7 @@ from procedures.engine.registry import (
     StepDef,
     StepMark,
     UndoDef,
+    checked_query,
     declare_type,
 )
 from procedures.engine.retries import Retry
@@ -63,6 +64,7 @@ def workflow(
     bypass: str = "",
     attempt_ms: int = 0,
     retry: Retry | None = None,
+    queries: Iterable[Callable[..., Any]] = (),
 ) -> Callable[[F], F]: ...
 def workflow(
     fn: F | str = "",
@@ -81,12 +83,15 @@ def workflow(
     bypass: str = "",
     attempt_ms: int = 0,
     retry: Retry | None = None,
+    queries: Iterable[Callable[..., Any]] = (),
 ) -> F | Callable[[F], F]:
     """Declare a function `(flow)` or `(flow, args)`, async or plain, as the procedure of this name
     (else of its own). The annotations of `args` and of what it returns are the types of both.
 
     attempt_ms   one execution, with the steps that it carries out, may take so long
     retry        the policy of steps that are called without one
+    queries      functions `(view)` or `(view, args)` that answer `db.query(id, NAME, args)` from
+                 `flow.shown` (queries.py)
     The others are those of `procedure`. Raises InvalidArgument (code PROCEDURE_DECLARATION).
     """
     name = fn if isinstance(fn, str) else ""
@@ -119,6 +124,9 @@ def workflow(
             bypass=bypass,
             args=args,
             result=result,
+            queries=MappingProxyType(
+                {one.__name__: checked_query(fn, one.__name__, one, 0) for one in queries}
+            ),
             replays=made.replays,
         )
         declare_type(fn, declared)
@@ -170,6 +178,7 @@ class _Made:
             raise
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked
             raised = error
+        await flow._start()
         return flow._end_of(value, raised)
 
     def _run_plain(self, ctx: StepContext) -> Outcome:
@@ -178,6 +187,7 @@ class _Made:
             value = self._call(flow, ctx)
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked
             raised = error
+        ctx.txn.wait(flow._start())
         return flow._end_of(value, raised)
 
     # -- back

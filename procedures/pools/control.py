@@ -3,6 +3,9 @@
     what              arguments                                          → result
     signal            id, name, payload, key                             {"sent": bool}
     complete          token, result | error                              {"completed": bool}
+    query             id, name, args?                                    {"result": any}
+    update            id, name, args?, key, wait_ms?                     {"done": bool, "result" |
+                                                                         "error"}
     schedule.set      name, cron, zone?, procedure, args?, missed?, …    the schedule
     schedule.remove   name                                               {}
     schedule.list                                                        [schedule, …]
@@ -39,6 +42,8 @@ KINDS: Final = ("queue", "type", "pool")
 SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
 """Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
+_KEY_CHARS_MAX: Final = limits.NONCE_CHARS_MAX - len(inbox.update_name(""))
+_LOOK_MS: Final = 500  # the procedure may end without an answer
 _AUDIT_SHOWN: Final = 100
 
 
@@ -57,6 +62,8 @@ class Control:
         self._actions = {
             "signal": self._signal,
             "complete": self._complete,
+            "query": self._query,
+            "update": self._update,
             "schedule.set": self._set_schedule,
             "schedule.remove": self._remove_schedule,
             "schedule.list": self._list_schedules,
@@ -113,6 +120,37 @@ class Control:
         done = await inbox.complete(self._rows, token, not failed, data, self._executor.reign)
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}
+
+    async def _query(self, args: dict[str, object]) -> object:
+        name = checked_text("query", args.get("name"), limits.NAME_CHARS_MAX)
+        return {"result": await self._executor.query(_id(args), name, args.get("args"))}
+
+    async def _update(self, args: dict[str, Any]) -> object:
+        """Keep it, once, and wait for its answer as long as the caller does; he asks again."""
+        id, executor = _id(args), self._executor
+        name = checked_text("update", args.get("name"), limits.NAME_CHARS_MAX)
+        key = checked_text("key", args.get("key"), _KEY_CHARS_MAX)
+        wait_ms = args.get("wait_ms") or 0
+        if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
+            raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
+        what = "the arguments of an update"
+        data = plain_data.encode([key, args.get("args")], what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
+        until_ms = executor.now_ms() + wait_ms
+        sent = False
+        while (found := await inbox.answer(self._rows, id, key)) is None:
+            await self._running(id)
+            signal = inbox.update_name(name)
+            if not sent:
+                sent = True
+                own = inbox.update_name(key)
+                await inbox.send(self._rows, id, signal, data, own, executor.reign)
+                executor.signal(inbox.signal_event(id, signal))
+            left_ms = until_ms - executor.now_ms()
+            if left_ms <= 0:
+                return {"done": False}
+            await executor.heard(inbox.answer_event(id, key), min(left_ms, _LOOK_MS))
+        ok, value = found
+        return {"done": True, ("result" if ok else "error"): value}
 
     async def _running(self, id: int) -> None:
         record = await self._executor.find(id)

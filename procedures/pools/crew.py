@@ -41,7 +41,7 @@ from kv.base.errors import (
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from procedures.engine import plain_data, records
-from procedures.engine.records import LANE_SEPARATOR, lane_of
+from procedures.engine.records import LANE_SEPARATOR, Record, lane_of
 from procedures.engine.registry import ProcedureType
 from procedures.engine.roster import Live
 from procedures.engine.store import Stored
@@ -302,6 +302,17 @@ class Crew(Dealing):
                     return hand.entry.pool
         return None
 
+    def pool_telling(self, user: str, key: bytes) -> str | None:
+        """That of a worker of this user which has a procedure whose end is told by this row."""
+        for hand in self.hands.values():
+            if hand.entry.user != user:
+                continue
+            for id in hand.held:
+                live = self._roster.get(id)
+                if live is not None and live.tells and key == rows.done(live.starter, live.tells):
+                    return hand.entry.pool
+        return None
+
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""
         for hand in self.hands.values():
@@ -463,7 +474,8 @@ class Crew(Dealing):
             live.wake = report.wake
         for version, data in report.created:
             child = records.decode(data, f"the children of procedure {report.id}")
-            if self._roster.get(child.id) is not None or child.parent != live.id:
+            mine = live.id in (child.parent, child.starter)
+            if self._roster.get(child.id) is not None or not mine:
                 continue
             self._roster.place(self._roster.adopt(Stored(child, version)), child)
         self._let_go(live.id)
@@ -512,7 +524,18 @@ class Crew(Dealing):
             )
         return looked.args or None
 
-    async def look(self, declared: ProcedureType, args: bytes) -> Looked | None:
+    async def ask(self, declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:
+        """What a query gives, by a worker that has the type. Raises what that refuses, Unavailable:
+        nobody answers.
+        """
+        looked = await self.look(declared, args, query, records.encode(record))
+        if looked is None:
+            raise Unavailable(f"no worker of pool {declared.pool} answers for {declared.name}")
+        return looked.args
+
+    async def look(
+        self, declared: ProcedureType, args: bytes, query: str = "", record: bytes = b""
+    ) -> Looked | None:
         """What a worker that has the type says of these arguments; None if nobody answers soon.
 
         Raises what is wrong with them.
@@ -525,7 +548,8 @@ class Crew(Dealing):
         number = self._asked
         answer = self._questions[number] = asyncio.get_running_loop().create_future()
         self._tell(
-            max(hands, key=most_free), Look(0, number, declared.name, declared.version, args)
+            max(hands, key=most_free),
+            Look(0, number, declared.name, declared.version, args, query, record),
         )
         try:
             async with asyncio.timeout(limits.WORKER_ASK_MS / 1000):

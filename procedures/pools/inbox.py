@@ -19,6 +19,8 @@ from kv.base.keys import from_u64, u64
 from kv.base.ops import Op, check, delete, put
 from procedures.engine import plain_data
 from procedures.engine.grants import REIGN, deposed
+from procedures.engine.procedure import State
+from procedures.engine.records import Record
 from procedures.engine.submission import checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
@@ -61,6 +63,27 @@ def kept(id: int, event: str) -> tuple[bytes, bytes] | None:
 async def is_there(reads: Scans, span: tuple[bytes, bytes]) -> bool:
     """Whether anything is kept in a range of `kept`."""
     return bool((await reads.scan(*span, limit=1)).items)
+
+
+def update_name(name: str) -> str:
+    """The signal as which an update is kept."""
+    return f"update:{name}"
+
+
+def answer_event(id: int, key: str) -> str:
+    """Signalled when an update is answered."""
+    return f"answer:{id}:{key}"
+
+
+def answer_row(id: int, key: str) -> bytes:
+    """Where the answer of an update is, as long as its procedure is kept: [ok, value]."""
+    return rows.done(id, f"update:{key}")
+
+
+async def answer(store: Rows, id: int, key: str) -> tuple[bool, object] | None:
+    """How an update was answered; None: it was not yet."""
+    data, _ = await store.get(answer_row(id, key))
+    return None if data is None else read_done(data)
 
 
 def token_of(step_token: str) -> str:
@@ -123,6 +146,20 @@ async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) 
             "this token was completed before, with something else", code="ALREADY_COMPLETED"
         ) from None
     return True
+
+
+def told(record: Record) -> list[Op]:
+    """What the end of a started procedure writes for its starter."""
+    if not (record.ended and record.tells):
+        return []
+    ok = record.state is State.SUCCESS
+    value = record.result
+    if not ok:
+        error = record.error
+        known = (record.state.name, "") if error is None else (error.code, error.message)
+        names = {"code": known[0], "message": known[1], "procedure": str(record.id)}
+        value = plain_data.pack(names | {"type": "" if error is None else error.type})
+    return [put(rows.done(record.starter, record.tells), plain_data.pack([ok, value]))]
 
 
 async def was_sent(store: Rows, id: int, key: str | None) -> bool:

@@ -89,13 +89,17 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Say whether these arguments fit, and what locks they want."""
+    """Say whether these arguments fit, and what locks they want; or what a query of a record
+    gives.
+    """
 
     number: int
     question: int
     name: str
     version: int
     args: bytes
+    query: str = ""
+    record: bytes = b""
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -144,7 +148,7 @@ class Looked(msgspec.Struct, frozen=True, array_like=True, tag=2):
     question: int
     error: list[Any] | None
     locks: tuple[tuple[str, str], ...] = ()
-    args: bytes = b""  # as the type reads them; b"" = it has no type
+    args: bytes = b""  # as the type reads them; b"" = it has no type. Or the query's answer
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -402,6 +402,11 @@ class Worker:
         try:
             if declared is None or declared.remote:
                 raise InvalidArgument(f"{look.name} of version {look.version} is not served here")
+            if look.query:
+                record = records.decode(look.record, "a procedure that is asked")
+                told = await self._runner.ask(declared, look.query, record, look.args)
+                self._say(Looked(look.question, None, (), told))
+                return
             seen = await self._runner.look(declared, look.args)
         except KvorumError as error:
             if error.disposition == "no":  # else nobody knows now, and its first turn asks again

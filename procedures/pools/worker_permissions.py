@@ -35,7 +35,14 @@ class Span(NamedTuple):
     new: bool = False  # whether a procedure begins by it
 
 
+class Told(NamedTuple):
+    """The row by which the end of a procedure is told to the one that started it."""
+
+    key: bytes
+
+
 _LOCKS: Final = table_prefix(system.LOCKS)
+_DONE: Final = table_prefix(system.WORKERS) + b"\x07"
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
 _ID_AT: Final = {
@@ -76,9 +83,13 @@ def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
                 raise InvalidArgument(f"{verb.name}: {error}") from error
 
 
-def _pool(crew: Crew, user: str, span: Span | None) -> str:
+def _pool(crew: Crew, user: str, span: Span | Told | None) -> str:
     pool = None
-    if span is not None:
+    if isinstance(span, Told):
+        key, span = span.key, _id(span.key, 5)
+        pool = None if span is None else crew.pool_of(user, span.first, span.last)
+        pool = pool or crew.pool_telling(user, key)
+    elif span is not None:
         of = crew.pool_of(user, span.first, span.last)
         pool = crew.pool_of_new(user, span.first) if span.new else of
     if pool is None:
@@ -90,7 +101,7 @@ def _pool(crew: Crew, user: str, span: Span | None) -> str:
     return pool
 
 
-def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
+def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
     """None: of nobody's."""
     options = row[-1] if type(row[-1]) is dict else {}
     for start, end in options.get("ranges", ()):
@@ -103,6 +114,8 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
                     yield _id(key, len(key) - 8) if kind == OP_DELETE else None
             elif kind == OP_PUT and key[:5] == _LIVE:
                 continue  # it says no more than that somebody is to be looked for
+            elif kind == OP_PUT and key[:5] == _DONE:
+                yield Told(key)
             elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
                 yield _parent(value)
                 yield None if (child := _id(key, 4)) is None else child._replace(new=True)
@@ -119,9 +132,10 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
 
 def _parent(value: bytes) -> Span | None:
     try:
-        parent = records.decode(value, "a child").parent
+        record = records.decode(value, "a child")
     except Corruption:
         return None
+    parent = record.parent or record.starter
     return Span(parent, parent)
 
 

@@ -40,6 +40,8 @@ from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Stored, outdated
+from procedures.pools import rows as inbox_rows
+from procedures.pools.inbox import told
 from procedures.wal.disk import Disk, Offload
 from procedures.wal.format import LogRecord, Put
 from procedures.wal.journal import Counts, Journal, Terms
@@ -179,6 +181,7 @@ class WalStore:
         for one in (change, *(other for _, other in change.others)):
             if one.drops and not one.reign:
                 all_ops += drop_ops(one.record)
+            all_ops += told(one.record)
             if one.spill is not None:
                 first, entries = one.spill
                 key = _steps(one.record.id, first)
@@ -194,7 +197,13 @@ class WalStore:
         for one in stored:
             self._fence(one.record.id, one.version)
         ops = [delete(key) for one in stored for key in _history_keys(one.record)]
+        ops += [delete(key) for one in stored for key in self._left_of(one.record.id)]
         await self._write(ops, removed=[one.record.id for one in stored])
+
+    def _left_of(self, id: int) -> list[bytes]:
+        """What nobody took of a procedure that is forgotten."""
+        spans = inbox_rows.left_of(id)
+        return [key for start, end in spans for key in self._rows.keys(start, end)]
 
     async def write_rows(self, ops: Sequence[Op]) -> int:
         """Write rows that belong to no step; their version. Raises what `refuse` raises."""

@@ -14,6 +14,8 @@ from kv.base.errors import InvalidArgument
 _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "signal": ("POST", "/v1/procedures/{id}/signals"),
     "complete": ("POST", "/v1/completions"),
+    "query": ("POST", "/v1/procedures/{id}/queries/{name}"),
+    "update": ("POST", "/v1/procedures/{id}/updates/{name}"),
     "abort": ("POST", "/v1/procedures/{id}/abort"),
     "bypass": ("POST", "/v1/procedures/{id}/bypass"),
     "retry": ("POST", "/v1/procedures/{id}/retry"),

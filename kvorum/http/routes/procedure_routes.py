@@ -68,6 +68,8 @@ _EXPLAINED: Final = object_of(
     waits={"type": "array", "items": OBJECT},
 )
 _SENT: Final = object_of(sent={"type": "boolean"})
+_ANSWER: Final = object_of(result={})
+_UPDATED: Final = OBJECT
 _COMPLETED: Final = object_of(completed={"type": "boolean"})
 _SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
 _READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
@@ -88,6 +90,18 @@ class Signal(Body):
     name: Text = Field(description="Which signal: its step takes it by this name.")
     payload: Any = Field(None, description="Plain data for the step.")
     key: TextOrNone = Field(None, description="The same key is sent once.")
+
+
+class Question(Body):
+    args: Any = Field(None, description="What the query is called with.")
+
+
+class Change(Body):
+    args: Any = Field(None, description="Plain data for the step that takes it.")
+    key: Text = Field(description="The same key is carried out once, and has the same answer.")
+    wait_ms: Annotated[int | None, As(integer(0, limits.UPDATE_WAIT_MS))] = Field(
+        None, description="Wait so long for its answer; not at all if left out."
+    )
 
 
 class Completion(Body):
@@ -199,6 +213,27 @@ async def send_signal(node: Node, id: Id, body: Signal) -> object:
     409 `ENDED`.
     """
     return await node.control("signal", {**body.given(), "id": id})
+
+
+@ROUTES.on("POST", "/v1/procedures/{id}/queries/{name}", _READ, _ANSWER, 404, 409, 413)
+async def ask_procedure(node: Node, id: Id, name: str, body: Question) -> object:
+    """Ask a procedure
+
+    A query (`@kvorum.query`) answers from what the procedure has stored, whatever it does
+    meanwhile. 409: it raised something (`QUERY_FAILED`, or its own code).
+    """
+    return await node.control("query", {**body.given(), "id": id, "name": name})
+
+
+@ROUTES.on("POST", "/v1/procedures/{id}/updates/{name}", _SUBMIT, _UPDATED, 404, 409, 413)
+async def update_procedure(node: Node, id: Id, name: str, body: Change) -> object:
+    """Update a running procedure
+
+    Kept until a step takes it, once for each key. `done` false: it has no answer yet, ask again
+    with the same key. Else `result`, or the `error` (`code`, `message`) that it was refused with.
+    409 `ENDED`: it ended without an answer.
+    """
+    return await node.control("update", {**body.given(), "id": id, "name": name})
 
 
 @ROUTES.on("POST", "/v1/completions", _COMPLETE, _COMPLETED, 404, 409, 413)
