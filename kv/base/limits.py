@@ -454,7 +454,7 @@ TRACE_FRAMES_MAX: Final = 20
 PROCEDURE_SHOWN_BYTES_MAX: Final = 64 * KiB  # of arguments and state that are shown with it
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
-UPDATE_WAIT_MS: Final = 5_000  # for the answer of an update, before it is asked again
+UPDATE_WAIT_MS: Final = 1_000  # for the answer of an update, before it is asked again
 
 # -- Spark sink
 SPARK_PART_BYTES: Final = 32 * MiB  # of a table, for one task that reads it …

@@ -5,6 +5,9 @@ and in processes for steps; what they did is undone.
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
+import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -500,6 +503,22 @@ async def test_j23_a_plain_function_in_a_directory(tmp_path: Path) -> None:
         id = await p.submit(shopping, [Order("a", 2)])
     async with aopen(tmp_path, procedures=[shopping]) as p:
         assert await p.wait(id, timeout_ms=30_000) == [5, 5, 6, 10]
+
+
+def test_j23_the_guides_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users copied an example that does not work."""
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guides" / "workflows.md"
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    module = types.ModuleType("guides_order")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks[:2]:
+        exec(compile(block, "guide", "exec"), vars(module))
+    paid, refused = capsys.readouterr().out.splitlines()
+    assert paid.startswith("paid 30, key ")
+    assert refused == "not paid"
 
 
 def test_j23_a_workflow_stands_for_its_name() -> None:

@@ -237,7 +237,7 @@ class HttpBackend:
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         method, target, body = control_request(what, args)
-        effect: Effect = "none" if method == "GET" else "same"
+        effect: Effect = "none" if method == "GET" or what == "query" else "same"
         found = await self._call(method, target, body, twice=effect)
         return found["items"] if what.endswith(".list") else found
 

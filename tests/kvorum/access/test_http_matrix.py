@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "/v1/txn/{id}/delete": KEY,
     "/v1/txn/{id}/scan": {"ns": "shop", "table": "orders"},
     "/v1/namespaces": {"name": "made"},
+    "/v1/procedures/{id}/updates/{name}": {"key": "k"},
     "/v1/schedules": {"name": "s", "procedure": "sample.transfer"},
     "/v1/locks/steal": {"resource": "till"},
 }

@@ -43,6 +43,29 @@ class Approval:
         return ctx.until_signal("approval", then="wait")
 
 
+def heard(view: Any, args: Any) -> Any:
+    return [*view.state["heard"], args]
+
+
+@kvorum.workflow("more.talker", queries=[heard])
+async def talker(flow: kvorum.Flow, args: Any) -> Any:
+    """Takes updates until one says stop; refuses what is no text. First it hears a signal."""
+
+    async def take(ctx: Any, update: Any) -> Any:
+        if isinstance(update.args, str):
+            ctx.answer(update, len(got))
+            return update.args
+        ctx.refuse(update, "NO_TEXT", "only text")
+        return None
+
+    got = flow.shown["heard"] = [await flow.signal("begin")]
+    while got[-1] != "stop":
+        said = await flow.step(take, await flow.update("say"))
+        if said is not None:
+            got.append(said)
+    return got
+
+
 @kvorum.procedure("more.drain")
 class Drain:
     """Takes what there is before it waits, in plain methods; the last one is `args`."""

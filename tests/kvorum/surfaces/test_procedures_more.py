@@ -124,6 +124,35 @@ def test_u1_an_outside_system_completes_by_token(db: kvorum.Database) -> None:
         db.complete("nonsense", 1)
 
 
+def test_j26_through_every_surface(db: kvorum.Database) -> None:
+    """A query, an update, or a signal that starts was not the same over SDK, HTTP and in the
+    program.
+    """
+    nonce = f"talker {next(_names)}"
+    ids = {
+        db.signal_with_start("more.talker", nonce=nonce, signal="begin", payload="hello", key=key)
+        for key in ("a", "a", "b")
+    }
+    (id,) = ids
+    assert db.update(id, "say", "tea", key="k") == 1
+    assert db.update(id, "say", "something else", key="k") == 1
+    with pytest.raises(kvorum.Refused) as refused:
+        db.update(id, "say", 5)
+    assert (refused.value.code, refused.value.message) == ("NO_TEXT", "only text")
+    assert db.query(id, "heard", "!") == ["hello", "tea", "!"]
+    with pytest.raises(kvorum.InvalidArgument) as unknown:
+        db.query(id, "nothing")
+    assert unknown.value.code == "QUERY_UNKNOWN"
+    with pytest.raises(kvorum.DeadlineExceeded):
+        db.update(id, "nobody takes it", timeout_ms=10)
+    assert db.update(id, "say", "stop") == 2
+    assert db.wait(id) == ["hello", "tea", "stop"]
+    with pytest.raises(kvorum.Refused) as ended:
+        db.update(id, "say", "more")
+    assert ended.value.code == "ENDED"
+    assert db.update(id, "say", "tea", key="k") == 1, "its answer is kept"
+
+
 def test_u1_delayed_starts(db: kvorum.Database) -> None:
     """Nothing begins before its time, given as a delay or as a time."""
     before = int(time.time() * 1000)  # the store's clock has whole milliseconds
