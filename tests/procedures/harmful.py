@@ -211,6 +211,47 @@ class Retried:
         return kvorum.done(ctx.attempt)
 
 
+def shown(view: Any, args: Any) -> Any:
+    return [view.state["part"], args]
+
+
+@kvorum.workflow("harmful.flow", queries=[shown])
+async def flow_apart(flow: kvorum.Flow, args: Any) -> Any:
+    """All that a workflow may do, elsewhere: async and plain steps, undo, another procedure."""
+
+    async def put(ctx: Any, key: str) -> str:
+        ctx.txn.table("default", "k").put(key, ctx.token)
+        return str(ctx.token)
+
+    def put_plainly(ctx: Any, key: str) -> str:
+        ctx.txn.table("default", "k").put(key, "plain")
+        return key
+
+    def remove(ctx: Any, key: str) -> None:
+        ctx.txn.table("default", "k").delete(key)
+
+    flow.shown["part"] = "first"
+    token = await flow.step(put, "first", undo=remove)
+    other = flow.start("harmful.retried", {"how": "value"})
+    flow.shown["part"] = "second"
+    second, third = await flow.gather(
+        flow.step(put_plainly, "second", undo=remove), flow.step(put, "third", undo=remove)
+    )
+    said = await flow.signal("go on")
+    if said == "fail":
+        raise ValueError(second)
+    return [await other, second, token.rpartition("-")[0] == third.rpartition("-")[0]]
+
+
+@kvorum.workflow("harmful.plain_flow")
+def plain_flow_apart(flow: kvorum.Flow) -> Any:
+    def put(ctx: Any, key: str) -> str:
+        ctx.txn.table("default", "k").put(key, "plain")
+        return key
+
+    return [flow.step(put, "p").get(), flow.start("harmful.retried", {"how": "none"}).get()]
+
+
 def _rule(how: str) -> None:
     match how:
         case "spin":

@@ -25,6 +25,7 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, declared_in
 from procedures.engine.submission import Submission
+from procedures.pools import inbox
 from tests.kit.waiting import until
 from tests.procedures import harmful
 from tests.procedures.lab import OneTable
@@ -469,6 +470,38 @@ def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
         assert log.read_text().count("harmful.timed") == 1
 
     served(test)
+
+
+@pytest.mark.slow
+def test_j23_workflows_run_apart() -> None:
+    """A workflow did something else in a process for steps than here."""
+
+    async def both(executor: Executor) -> list[Any]:
+        found: list[Any] = []
+        for said in ("on", "fail"):
+            id = await submitted(executor, "harmful.flow", None)
+            await until(lambda id=id: _waits(executor, id))
+            found.append(await executor.query(id, "shown", 5))
+            assert executor.rows is not None
+            data = plain_data.pack(said)
+            await inbox.send(executor.rows, id, "go on", data, None, executor.reign)
+            executor.signal(inbox.signal_event(id, "go on"))
+            record = await executor.wait(id, _WAIT_MS)
+            steps = [(one.step, one.outcome) for one in record.history]
+            found.append([_shown(record)[:3], steps])
+        record = await ended(executor, "harmful.plain_flow", None)
+        return [*found, _shown(record)]
+
+    apart = served(both)
+    assert apart == served(both, apart=False)
+    assert apart[1][0] == ["SUCCESS", "run", [3, "second", True]]
+    assert apart[3][0][0] == "ROLLED_BACK"
+    assert apart[4][2] == ["p", 1]
+
+
+def _waits(executor: Executor, id: int) -> bool:
+    live = executor.live_one(id)
+    return live is not None and live.event.startswith("signal:") and not live.running
 
 
 @pytest.mark.slow
