@@ -622,14 +622,25 @@ class Flow:
         return outcome
 
     def _to_undo(self, seq: int) -> list[tuple[CallContext, Callable[..., Any], tuple[Any, ...]]]:
-        """What one execution did, the last of it first."""
+        """What one execution did, the last of it first. Raises Unavailable (WORKFLOW_CHANGED): the
+        function does not say how all of it is undone.
+        """
+        if isinstance(self._ended, KvorumError):
+            raise self._ended
+        wanted = [e for e in self._journal.entries if e.kind == STEP and e.seq == seq]
+        calls = [call for call in self._calls if call.entry.seq == seq]
+        if len(calls) < len(wanted):
+            raise self._changed(f"it does not come to {wanted[-1].text}, which is to be undone")
         found = []
-        for call in reversed(self._calls):
-            if call.entry.status == DONE and call.entry.seq == seq:
+        for call in reversed(calls):
+            if call.entry.status == DONE:
                 if call.undo is None:
                     raise self._changed(f"{call.entry.text} has no undo any more")
-                is_async = inspect.iscoroutinefunction(call.undo)
-                txn = self._txn if is_async else self._ctx.txn
+                txn = self._ctx.txn
+                if inspect.iscoroutinefunction(call.undo):
+                    txn = self._txn
+                elif not isinstance(txn, SyncStepTxn):
+                    txn = SyncStepTxn(self._txn, asyncio.get_running_loop())
                 found.append((self._context(call, txn), call.undo, call.args))
         return found
 

@@ -18,7 +18,7 @@ import pytest
 
 import kvorum
 from kv.base import limits
-from kv.base.errors import InvalidArgument, KvorumError, Refused, WriteConflict
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable, WriteConflict
 from kvorum.master.upgrade import check
 from kvorum.procedures import aopen
 from procedures.engine import plain_data
@@ -410,6 +410,50 @@ def test_j24_changed_code_waits_for_what_fits(calls: list[str], wait: str, says:
             executor = await office.open(office.executor(office.lab.types))  # the old code again
         assert result(await executor.wait(id, 20_000)) == ["a", "b"]
         assert [office.lab.number(key) for key in ("a", "b", "c", "x")] == [1, 1, 0, 0]
+        await office.close(executor)
+
+    simloop.run(main, 0)
+
+
+@pytest.mark.parametrize("how", ["other call", "no undo", "fails before"])
+def test_j24_changed_code_does_not_lose_an_undo(how: str) -> None:
+    """What the new code does not know how to undo was taken for undone."""
+
+    async def held(ctx: StepContext, key: str) -> None:
+        if not NOTES:
+            raise Unavailable("not yet")
+        await count_down(ctx, key)
+
+    def version(*, changed: bool) -> Any:
+        async def undone(flow: Flow) -> Any:
+            if changed and how == "fails before":
+                raise KeyError("early")
+            name = "x" if changed and how == "other call" else "a"
+            await flow.step(count_up, name, name=name, undo=None if changed else held)
+            raise ValueError("to be undone")
+
+        undone.__qualname__ = "undone"
+        return workflow("wf.undone")(undone)
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [version(changed=False)])
+        executor = await office.open(office.executor(office.lab.types))
+        id = await executor.submit(submission("wf.undone"))
+        await office.until(lambda: _retries(executor, id))
+        await office.close(executor)
+        NOTES.append("it may be undone")
+        executor = await office.open(office.executor(Registry([version(changed=True)])))
+        await office.until(lambda: _retries(executor, id))
+        live = executor.live_one(id)
+        assert live is not None
+        assert live.retry is not None
+        assert live.retry.code == "WORKFLOW_CHANGED"
+        assert live.rolling
+        await office.close(executor)
+        executor = await office.open(office.executor(Registry([version(changed=False)])))
+        record = await executor.wait(id, 20_000)
+        assert record.state.name == "ROLLED_BACK"
+        assert office.lab.number("a") == 0
         await office.close(executor)
 
     simloop.run(main, 0)
