@@ -2,7 +2,8 @@
 injected.
 
     registry procedure context    what authors write with: declarations, outcomes, `ctx`
-    records core                  the durable record, and the rules (pure)
+    workflow flow calls journal   procedures as functions; what their calls gave (pure: journal)
+    records core retries          the durable record, and the rules (pure)
     store                         what is needed of a store; kv_store, memory_store
     executor ── roster            what is live, waits and wakes
         ├────── scheduler         who is next, and who may: queues, locks, resources (pure)
@@ -12,7 +13,7 @@ injected.
     submission forget             how a record begins, and when it goes
     outside_events lookout        signals, completions, progress; those that came meanwhile
     early_steps                   first steps before their submission is durable
-    plain typed view              arguments and results: data, types; a record as others see it
+    queries plain typed view      arguments and results: data, types; a record as others see it
     service client                PROC_* at the node, and who calls them
 
 Invariants

@@ -25,14 +25,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import typing
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
-from procedures.engine import core, plain_data
+from procedures.engine import core
+from procedures.engine.calls import Call, First, Gather, Waits, name_of, plain_result, result_shape
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.journal import (
     ANY,
@@ -64,13 +64,12 @@ from procedures.engine.registry import StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
 from procedures.engine.submission import Options, checked_text
-from procedures.engine.typed_values import Shape, plain_of, shape
+from procedures.engine.typed_values import plain_of
 from procedures.pools import inbox
 
 T = TypeVar("T")
 RUN: Final = "run"  # the one step of a workflow, as the engine sees it
 UNDO: Final = "undo"
-_SHAPES_MAX: Final = 1_024
 
 
 class Parked(BaseException):
@@ -95,138 +94,6 @@ class CallContext(StepContext):
             f"{self.name}: a step of a workflow has no ctx.state; what it returns is kept",
             code="NO_STATE",
         )
-
-
-class Waits(Generic[T]):
-    """Something that a function can wait for."""
-
-    __slots__ = ("_flow",)
-
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._flow._awaited(self).__await__()
-
-    def get(self) -> T:
-        """What it gives, in a plain function."""
-        result: T = self._flow._got(self)
-        return result
-
-    def _calls(self) -> Sequence[Call[Any]]:
-        raise NotImplementedError
-
-    def _enough(self) -> bool:
-        """Whether there is a result."""
-        return all(call.entry.status != OPEN for call in self._calls())
-
-    def _result(self) -> T:
-        """Once there is enough for one."""
-        raise NotImplementedError
-
-
-class Call(Waits[T]):
-    """One call of a workflow; awaiting it gives its result. Raises StepFailed."""
-
-    __slots__ = ("args", "at", "entry", "fn", "policy", "undo")
-
-    def __init__(
-        self,
-        flow: Flow,
-        at: int,
-        entry: Entry,
-        fn: Callable[..., Any] | None = None,
-        args: tuple[Any, ...] = (),
-        undo: Callable[..., Any] | None = None,
-        policy: Retry | None = None,
-    ) -> None:
-        super().__init__(flow)
-        self.at, self.entry = at, entry
-        self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
-
-    @property
-    def id(self) -> int:
-        """Of `flow.start(…)`: of the procedure, as soon as that is stored: in what runs after the
-        next call. 0 before.
-        """
-        if self.entry.kind != CHILD:
-            raise InvalidArgument(f"{self.entry.text} has no id: only flow.start(…) has one")
-        return max(0, self.entry.seq)
-
-    @property
-    def token(self) -> str:
-        """Of `flow.external()`: what the outside system completes it with."""
-        if self.entry.kind != EXTERNAL:
-            raise InvalidArgument(f"{self.entry.text} has no token: only flow.external() has one")
-        return self._flow._token_of(self)
-
-    def _calls(self) -> Sequence[Call[Any]]:
-        return (self,)
-
-    def _result(self) -> T:
-        if self.entry.status == FAILED:
-            raise StepFailed(core.failure(**self.entry.value))
-        value: T = self._flow._typed(self)
-        return value
-
-
-class Gather(Waits[list[Any]]):
-    """All of them."""
-
-    __slots__ = ("_all", "_errors")
-
-    def __init__(self, flow: Flow, calls: Sequence[Call[Any]], errors: bool) -> None:
-        super().__init__(flow)
-        self._all, self._errors = calls, errors
-
-    def _calls(self) -> Sequence[Call[Any]]:
-        return self._all
-
-    def _result(self) -> list[Any]:
-        found: list[Any] = []
-        for call in (*self._failed(), *self._all):
-            try:
-                found.append(call._result())
-            except StepFailed as error:
-                if not self._errors:
-                    raise
-                found.append(error)
-        return found
-
-    def _enough(self) -> bool:
-        return bool(self._failed()) or super()._enough()
-
-    def _failed(self) -> list[Call[Any]]:
-        """Those with which all has failed."""
-        return [] if self._errors else [call for call in self._all if call.entry.status == FAILED]
-
-
-class First(Waits[tuple[int | None, Any]]):
-    """The first of them, by the entry that says which it was."""
-
-    __slots__ = ("_all", "_timer", "entry")
-
-    def __init__(
-        self, flow: Flow, entry: Entry, calls: Sequence[Call[Any]], timer: Call[Any] | None
-    ) -> None:
-        super().__init__(flow)
-        self.entry, self._all, self._timer = entry, calls, timer
-
-    def _calls(self) -> Sequence[Call[Any]]:
-        return self._all if self._timer is None else (*self._all, self._timer)
-
-    def _enough(self) -> bool:
-        settled = any(call.entry.status != OPEN for call in self._calls())
-        return self.entry.status != OPEN or settled
-
-    def _result(self) -> tuple[int | None, Any]:
-        if self.entry.status == OPEN:
-            which = next(i for i, call in enumerate(self._calls()) if call.entry.status != OPEN)
-            self.entry.status, self.entry.value = DONE, which
-        which = self.entry.value
-        if which >= len(self._all):
-            return None, None
-        return which, self._all[which]._result()
 
 
 class Flow:
@@ -272,7 +139,7 @@ class Flow:
         for one in own:
             if not callable(one):
                 raise InvalidArgument(f"{self.name}: a step is a function, not {one!r:.80}")
-        name = checked_text("the name of a step", name or _name_of(fn), limits.NAME_CHARS_MAX)
+        name = checked_text("the name of a step", name or name_of(fn), limits.NAME_CHARS_MAX)
         policy = self._policy if retry is None else retry
         call: Call[Any] = Call(self, *self._next(STEP, name), fn, args, undo, policy)
         self._calls.append(call)
@@ -305,7 +172,7 @@ class Flow:
         `db.complete(token, …)`.
         """
         call: Call[Any] = Call(self, *self._next(EXTERNAL, name))
-        self._token_of(call)
+        self.token_of(call)
         return call
 
     def start(
@@ -325,7 +192,7 @@ class Flow:
         call: Call[Any] = Call(self, *self._next(CHILD, name))
         if call.entry.status == OPEN and call.entry.value is None:
             options = Options(queue, priority, delay_ms)
-            self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
+            self._starts.append((call, (name, args, options, self.token_of(call), cancel)))
         return call
 
     def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
@@ -362,7 +229,7 @@ class Flow:
             raise InvalidArgument(f"{self.name}: {what} wants 1 to {most} calls, got {len(calls)}")
         for call in calls:
             made: object = call
-            if not isinstance(made, Call) or made._flow is not self:
+            if not isinstance(made, Call) or made.flow is not self:
                 raise InvalidArgument(
                     f"{self.name}: {what} wants calls of this workflow (flow.step(…), "
                     f"flow.signal(…), …), not {call!r:.80}"
@@ -389,21 +256,21 @@ class Flow:
         self._ended = how
         raise Parked
 
-    def _token_of(self, call: Call[Any]) -> str:
+    def token_of(self, call: Call[Any]) -> str:
         if call.entry.status == OPEN and call.entry.value is None:
             call.entry.value = inbox.token_of(f"{self._ctx.token}.{call.at}")
         token: str = call.entry.value
         return token
 
-    def _typed(self, call: Call[Any]) -> Any:
+    def typed(self, call: Call[Any]) -> Any:
         value = call.entry.value if call.entry.kind != SLEEP else None
         if call.entry.kind == UPDATE:
             return Update(*value)
-        kind = None if call.fn is None else _result_shape(call.fn)
+        kind = None if call.fn is None else result_shape(call.fn)
         return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
 
     # -- waiting
-    async def _awaited(self, waits: Waits[T]) -> T:
+    async def awaited(self, waits: Waits[T]) -> T:
         self._begin(waits)
         try:
             if (steps := self._to_do(waits)) is not None:
@@ -412,7 +279,7 @@ class Flow:
         finally:
             self._busy = False
 
-    def _got(self, waits: Waits[T]) -> T:
+    def got(self, waits: Waits[T]) -> T:
         txn = self._ctx.txn
         if not isinstance(txn, SyncStepTxn) and not self._replays:
             raise InvalidArgument(f"{self.name} is async: await {waits!r:.40}, get() is for others")
@@ -440,19 +307,19 @@ class Flow:
 
     def _to_do(self, waits: Waits[Any]) -> list[Call[Any]] | None:
         """Steps to carry out now; [] = to look what is there; None = it has enough."""
-        if waits._enough():
+        if waits.enough():
             return None
         if self._replays:
             self._end(Next(RUN))
-        steps = [c for c in waits._calls() if c.entry.kind == STEP and c.entry.status == OPEN]
+        steps = [c for c in waits.calls() if c.entry.kind == STEP and c.entry.status == OPEN]
         if steps and self._acted:
             self._park()
         return steps
 
     def _settled(self, waits: Waits[T]) -> T:
         """Its result; or the function is parked until there is one."""
-        if not waits._enough():
-            is_open = [call for call in waits._calls() if call.entry.status == OPEN]
+        if not waits.enough():
+            is_open = [call for call in waits.calls() if call.entry.status == OPEN]
             due = [call.entry.value for call in is_open if call.entry.kind == SLEEP]
             events = [self._event(call) for call in is_open if call.entry.kind != SLEEP]
             if not isinstance(
@@ -462,12 +329,12 @@ class Flow:
             timeout_ms = max(1, min(due) - self._ctx.now_ms) if due else 0
             event = SEVERAL.join(dict.fromkeys(events))
             self._end(Suspend(RUN, event, timeout_ms, self._undoes, self._label()))
-        return waits._result()
+        return waits.result()
 
     def _event(self, call: Call[Any]) -> str:
         if call.entry.kind in (SIGNAL, UPDATE):
             return inbox.signal_event(self.id, _signal_of(call.entry))
-        return inbox.done_event(self._token_of(call))
+        return inbox.done_event(self.token_of(call))
 
     def _park(self) -> NoReturn:
         self._end(Next(RUN, self._undoes, self._label()))
@@ -478,7 +345,7 @@ class Flow:
     async def _look(self, waits: Waits[Any]) -> None:
         """What has come of that which is waited for."""
         ctx = self._outside
-        for call in waits._calls():
+        for call in waits.calls():
             entry = call.entry
             if entry.status != OPEN:
                 continue
@@ -490,7 +357,7 @@ class Flow:
                     entry.status, entry.value = DONE, signal.payload
                     self._acted = self._took = True
                     self._labels.append(entry.text)
-            elif (done := await ctx._completed(self._token_of(call))) is not None:
+            elif (done := await ctx._completed(self.token_of(call))) is not None:
                 entry.status = DONE if done.ok else FAILED
                 entry.value = done.result if done.ok else _known_error(done.error)
             if entry.status != OPEN and isinstance(waits, First):
@@ -558,7 +425,7 @@ class Flow:
             if isinstance(outcome, _Raised):
                 self._failed(call, outcome.error)
             try:
-                values.append(_plain(call, outcome))
+                values.append(plain_result(call, outcome))
             except KvorumError as error:
                 self._failed(call, error)
         self._acted = self._took = True
@@ -650,14 +517,6 @@ class _Raised:
     error: Exception
 
 
-def _plain(call: Call[Any], value: object) -> object:
-    what = f"the result of {call.entry.name}"
-    assert call.fn is not None, what
-    kind = _result_shape(call.fn)
-    plain = plain_of(value, what) if kind is None else kind.plain(value, what)
-    return plain_data.decode(plain_data.encode(plain, what, limits.PROCEDURE_STATE_BYTES_MAX))
-
-
 def _signal_of(entry: Entry) -> str:
     return entry.name if entry.kind == SIGNAL else inbox.update_name(entry.name)
 
@@ -667,38 +526,6 @@ def _known_error(error: Any) -> dict[str, Any]:
     known = error if isinstance(error, dict) else {"message": error}
     names = {"code": "EXTERNAL_ERROR", "message": "", "type": ""}
     return {name: str(known.get(name) or other) for name, other in names.items()}
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    name = getattr(fn, "__name__", "")
-    return name if isinstance(name, str) else ""
-
-
-_shapes: dict[object, Shape | None] = {}  # by code: functions may be made anew every time
-
-
-def _result_shape(fn: Callable[..., Any]) -> Shape | None:
-    code = getattr(fn, "__code__", None)
-    if code not in _shapes:
-        if len(_shapes) >= _SHAPES_MAX:
-            _shapes.clear()
-        _shapes[code] = shape_of(hints_of(fn).get("return"), f"the result of {_name_of(fn)}")
-    return _shapes[code]
-
-
-def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations of a function; those that cannot be found out count as none."""
-    try:
-        return typing.get_type_hints(fn)
-    except Exception:  # noqa: BLE001  names that exist for type checkers only
-        return {}
-
-
-def shape_of(kind: object, what: str) -> Shape | None:
-    """None: whatever is plain. Raises InvalidArgument for a type that cannot be read."""
-    if kind is None or kind is Any or kind is type(None) or kind is object:
-        return None
-    return shape(kind, what)
 
 
 def driven(coro: Coroutine[Any, Any, T]) -> T:

@@ -25,8 +25,9 @@ from typing import Any, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
+from procedures.engine.calls import hints_of, shape_of
 from procedures.engine.context import StepContext
-from procedures.engine.flow import RUN, UNDO, Flow, driven, hints_of, shape_of
+from procedures.engine.flow import RUN, UNDO, Flow, driven
 from procedures.engine.procedure import Outcome
 from procedures.engine.records import Record
 from procedures.engine.registry import (

@@ -1,0 +1,202 @@
+"""What a workflow waits for: calls, all of several, or the first of them; and what they give."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument
+from procedures.engine import core, plain_data
+from procedures.engine.journal import CHILD, DONE, EXTERNAL, FAILED, OPEN, Entry
+from procedures.engine.retries import Retry
+from procedures.engine.step_exceptions import StepFailed
+from procedures.engine.typed_values import Shape, plain_of, shape
+
+T = TypeVar("T")
+_SHAPES_MAX: Final = 1_024
+
+
+class Flows(Protocol):
+    """What is needed of a Flow."""
+
+    async def awaited(self, waits: Waits[T]) -> T: ...
+
+    def got(self, waits: Waits[T]) -> T: ...
+
+    def token_of(self, call: Call[Any]) -> str: ...
+
+    def typed(self, call: Call[Any]) -> Any: ...
+
+
+class Waits(Generic[T]):
+    """Something that a function can wait for."""
+
+    __slots__ = ("flow",)
+
+    def __init__(self, flow: Flows) -> None:
+        self.flow = flow
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self.flow.awaited(self).__await__()
+
+    def get(self) -> T:
+        """What it gives, in a plain function."""
+        result: T = self.flow.got(self)
+        return result
+
+    def calls(self) -> Sequence[Call[Any]]:
+        raise NotImplementedError
+
+    def enough(self) -> bool:
+        """Whether there is a result."""
+        return all(call.entry.status != OPEN for call in self.calls())
+
+    def result(self) -> T:
+        """Once there is enough for one."""
+        raise NotImplementedError
+
+
+class Call(Waits[T]):
+    """One call of a workflow; awaiting it gives its result. Raises StepFailed."""
+
+    __slots__ = ("args", "at", "entry", "fn", "policy", "undo")
+
+    def __init__(
+        self,
+        flow: Flows,
+        at: int,
+        entry: Entry,
+        fn: Callable[..., Any] | None = None,
+        args: tuple[Any, ...] = (),
+        undo: Callable[..., Any] | None = None,
+        policy: Retry | None = None,
+    ) -> None:
+        super().__init__(flow)
+        self.at, self.entry = at, entry
+        self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
+
+    @property
+    def id(self) -> int:
+        """Of `flow.start(…)`: of the procedure, as soon as that is stored: in what runs after the
+        next call. 0 before.
+        """
+        if self.entry.kind != CHILD:
+            raise InvalidArgument(f"{self.entry.text} has no id: only flow.start(…) has one")
+        return max(0, self.entry.seq)
+
+    @property
+    def token(self) -> str:
+        """Of `flow.external()`: what the outside system completes it with."""
+        if self.entry.kind != EXTERNAL:
+            raise InvalidArgument(f"{self.entry.text} has no token: only flow.external() has one")
+        return self.flow.token_of(self)
+
+    def calls(self) -> Sequence[Call[Any]]:
+        return (self,)
+
+    def result(self) -> T:
+        if self.entry.status == FAILED:
+            raise StepFailed(core.failure(**self.entry.value))
+        value: T = self.flow.typed(self)
+        return value
+
+
+class Gather(Waits[list[Any]]):
+    """All of them."""
+
+    __slots__ = ("_all", "_errors")
+
+    def __init__(self, flow: Flows, calls: Sequence[Call[Any]], errors: bool) -> None:
+        super().__init__(flow)
+        self._all, self._errors = calls, errors
+
+    def calls(self) -> Sequence[Call[Any]]:
+        return self._all
+
+    def result(self) -> list[Any]:
+        found: list[Any] = []
+        for call in (*self._failed(), *self._all):
+            try:
+                found.append(call.result())
+            except StepFailed as error:
+                if not self._errors:
+                    raise
+                found.append(error)
+        return found
+
+    def enough(self) -> bool:
+        return bool(self._failed()) or super().enough()
+
+    def _failed(self) -> list[Call[Any]]:
+        """Those with which all has failed."""
+        return [] if self._errors else [call for call in self._all if call.entry.status == FAILED]
+
+
+class First(Waits[tuple[int | None, Any]]):
+    """The first of them, by the entry that says which it was."""
+
+    __slots__ = ("_all", "_timer", "entry")
+
+    def __init__(
+        self, flow: Flows, entry: Entry, calls: Sequence[Call[Any]], timer: Call[Any] | None
+    ) -> None:
+        super().__init__(flow)
+        self.entry, self._all, self._timer = entry, calls, timer
+
+    def calls(self) -> Sequence[Call[Any]]:
+        return self._all if self._timer is None else (*self._all, self._timer)
+
+    def enough(self) -> bool:
+        settled = any(call.entry.status != OPEN for call in self.calls())
+        return self.entry.status != OPEN or settled
+
+    def result(self) -> tuple[int | None, Any]:
+        if self.entry.status == OPEN:
+            which = next(i for i, call in enumerate(self.calls()) if call.entry.status != OPEN)
+            self.entry.status, self.entry.value = DONE, which
+        which = self.entry.value
+        if which >= len(self._all):
+            return None, None
+        return which, self._all[which].result()
+
+
+def plain_result(call: Call[Any], value: object) -> object:
+    what = f"the result of {call.entry.name}"
+    assert call.fn is not None, what
+    kind = result_shape(call.fn)
+    plain = plain_of(value, what) if kind is None else kind.plain(value, what)
+    return plain_data.decode(plain_data.encode(plain, what, limits.PROCEDURE_STATE_BYTES_MAX))
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    name = getattr(fn, "__name__", "")
+    return name if isinstance(name, str) else ""
+
+
+_shapes: dict[object, Shape | None] = {}  # by code: functions may be made anew every time
+
+
+def result_shape(fn: Callable[..., Any]) -> Shape | None:
+    code = getattr(fn, "__code__", None)
+    if code not in _shapes:
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        _shapes[code] = shape_of(hints_of(fn).get("return"), f"the result of {name_of(fn)}")
+    return _shapes[code]
+
+
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations of a function; those that cannot be found out count as none."""
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:  # noqa: BLE001  names that exist for type checkers only
+        return {}
+
+
+def shape_of(kind: object, what: str) -> Shape | None:
+    """None: whatever is plain. Raises InvalidArgument for a type that cannot be read."""
+    if kind is None or kind is Any or kind is type(None) or kind is object:
+        return None
+    return shape(kind, what)
