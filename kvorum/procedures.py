@@ -26,7 +26,7 @@ from kvorum.api.outcome import result_of
 from kvorum.sdk.portal import Portal
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
-from procedures.engine.registry import declaration
+from procedures.engine.registry import Declared, declaration
 from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
 from procedures.wal.embedded import serving
@@ -50,9 +50,9 @@ class AsyncProcedures:
         """What was found when the directory was opened, in a sentence."""
         return self.store.report.text()
 
-    async def submit(self, name: str | type, args: object = None, *, nonce: str = "") -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
-        long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
+    async def submit(self, name: str | Declared, args: object = None, *, nonce: str = "") -> int:
+        """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
+        one, as long as it is kept; with other arguments it is refused (NONCE_REUSED).
         """
         name = name if isinstance(name, str) else declaration(name).name
         return await self.executor.submit(Submission(name, args, _OWNER, nonce))
@@ -100,7 +100,7 @@ class AsyncProcedures:
 async def aopen(
     directory: str | os.PathLike[str],
     *,
-    procedures: Iterable[type],
+    procedures: Iterable[Declared],
     workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
     terms: Terms | None = None,
 ) -> AsyncIterator[AsyncProcedures]:
@@ -118,7 +118,7 @@ class Procedures:
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        procedures: Iterable[type],
+        procedures: Iterable[Declared],
         workers: int,
         terms: Terms | None,
     ) -> None:
@@ -134,7 +134,7 @@ class Procedures:
     async def _begin(
         self,
         directory: str | os.PathLike[str],
-        procedures: Iterable[type],
+        procedures: Iterable[Declared],
         workers: int,
         terms: Terms | None,
     ) -> AsyncProcedures:
@@ -161,9 +161,9 @@ class Procedures:
         """What was found when the directory was opened, in a sentence."""
         return self._inner.recovered
 
-    def submit(self, name: str | type, args: object = None, *, nonce: str = "") -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
-        long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
+    def submit(self, name: str | Declared, args: object = None, *, nonce: str = "") -> int:
+        """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
+        one, as long as it is kept; with other arguments it is refused (NONCE_REUSED).
         """
         return self._portal.call(self._inner.submit(name, args, nonce=nonce))
 
@@ -223,7 +223,7 @@ class Procedures:
 def open(
     directory: str | os.PathLike[str],
     *,
-    procedures: Iterable[type],
+    procedures: Iterable[Declared],
     workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
     terms: Terms | None = None,
 ) -> Procedures:

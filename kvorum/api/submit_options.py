@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kv.base.errors import InvalidArgument
-from procedures.engine.registry import declaration
+from procedures.engine.registry import Declared, declaration
 from procedures.engine.typed_values import plain_of
 
 
@@ -28,7 +28,7 @@ def start_options(
     return found if priority is None else {**found, "priority": priority}
 
 
-def submitted(name: str | type, args: object) -> Any:
+def submitted(name: str | Declared, args: object) -> Any:
     """Arguments as plain data; checked against their type, if the class is here."""
     if isinstance(name, str):
         return plain_of(args, f"arguments of {name}")

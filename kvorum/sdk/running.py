@@ -19,6 +19,7 @@ from kvorum.sdk.operation_deadlines import MARGIN_MS
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
+from procedures.engine.registry import Declared
 
 
 def _whole_s(timeout_ms: int) -> float:
@@ -35,7 +36,7 @@ class AsyncRunning:
 
     async def submit(
         self,
-        name: str | type,
+        name: str | Declared,
         args: object = None,
         *,
         nonce: str | None = None,
@@ -45,8 +46,8 @@ class AsyncRunning:
         at: datetime | int | None = None,
         pool: str = "",
     ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
-        long as the procedure is kept: until it has ended and its result was acknowledged, or
+        """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
+        one as long as it is kept: until it has ended and its result was acknowledged, or
         `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
         and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
         procedure, or of other arguments.
@@ -67,7 +68,7 @@ class AsyncRunning:
 
     async def signal_with_start(
         self,
-        name: str | type,
+        name: str | Declared,
         args: object = None,
         *,
         nonce: str,
@@ -141,7 +142,7 @@ class AsyncRunning:
         self,
         name: str,
         cron: str,
-        procedure: str | type,
+        procedure: str | Declared,
         args: object = None,
         *,
         zone: str = "UTC",

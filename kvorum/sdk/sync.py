@@ -43,6 +43,7 @@ from kvorum.sdk.operating import Answer
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
 from procedures.engine.records import Record as ProcedureRecord
+from procedures.engine.registry import Declared
 from txn.commit.trace import CommitTrace
 
 
@@ -879,7 +880,7 @@ class Database(Facade[AsyncDatabase]):
 
     def submit(
         self,
-        name: str | type,
+        name: str | Declared,
         args: object = None,
         *,
         nonce: str | None = None,
@@ -889,8 +890,8 @@ class Database(Facade[AsyncDatabase]):
         at: datetime | int | None = None,
         pool: str = "",
     ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
-        long as the procedure is kept: until it has ended and its result was acknowledged, or
+        """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
+        one as long as it is kept: until it has ended and its result was acknowledged, or
         `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
         and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
         procedure, or of other arguments.
@@ -918,7 +919,7 @@ class Database(Facade[AsyncDatabase]):
 
     def signal_with_start(
         self,
-        name: str | type,
+        name: str | Declared,
         args: object = None,
         *,
         nonce: str,
@@ -980,7 +981,7 @@ class Database(Facade[AsyncDatabase]):
         self,
         name: str,
         cron: str,
-        procedure: str | type,
+        procedure: str | Declared,
         args: object = None,
         *,
         zone: str = "UTC",

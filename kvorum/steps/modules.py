@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kv.base.errors import InvalidArgument
-from procedures.engine.registry import ProcedureType, declaration, declared_in
+from procedures.engine.registry import Declared, ProcedureType, declaration, declared_in
 
 
 def load_types(modules: Sequence[str]) -> list[ProcedureType]:
@@ -18,13 +18,14 @@ def load_types(modules: Sequence[str]) -> list[ProcedureType]:
     found = [declaration(cls) for cls in declared(modules)]
     if not found:
         raise InvalidArgument(
-            f"{', '.join(modules)}: no class there is decorated with @kvorum.procedure(NAME)"
+            f"{', '.join(modules)}: nothing there is decorated with @kvorum.procedure(NAME) or "
+            "@kvorum.workflow"
         )
     return found
 
 
-def declared(modules: Sequence[str]) -> list[type]:
-    """The procedure classes of these modules, which are imported; perhaps there are none. Raises
+def declared(modules: Sequence[str]) -> list[Declared]:
+    """What these modules declare, which are imported; perhaps nothing. Raises
     InvalidArgument.
     """
     if "" not in sys.path and os.getcwd() not in sys.path:

@@ -24,6 +24,7 @@ from procedures.engine.grants import fence_ops
 from procedures.engine.outside_events import Outside
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record
+from procedures.engine.registry import Declared
 from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import Options, Start, checked_text
 from procedures.engine.typed_values import Shape, plain_of
@@ -541,7 +542,7 @@ class StepContext(Outside):
 
     def submit(
         self,
-        which: str | type,
+        which: str | Declared,
         args: object = None,
         *,
         queue: str = "",

@@ -60,7 +60,7 @@ from procedures.engine.procedure import (
     procedure_name,
 )
 from procedures.engine.records import Failure
-from procedures.engine.registry import StepDef, UndoDef
+from procedures.engine.registry import Declared, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
 from procedures.engine.submission import Options, checked_text
@@ -177,7 +177,7 @@ class Flow:
 
     def start(
         self,
-        which: str | type | Callable[..., Any],
+        which: str | Declared,
         args: Any = None,
         *,
         cancel: bool = True,

@@ -41,6 +41,7 @@ from procedures.engine.procedure import NAMED, Lock
 from procedures.engine.retries import Retry
 
 Method = Callable[..., Any]
+Declared = Callable[..., Any]  # a decorated class, or a workflow's function
 F = TypeVar("F", bound=Method)
 C = TypeVar("C", bound=type)
 LockRule = Callable[[Any], Iterable[Lock]] | Iterable[Lock]
@@ -181,7 +182,7 @@ def entrusted(declared: ProcedureType) -> ProcedureType:
 class Registry:
     """The types that an executor serves."""
 
-    def __init__(self, types: Iterable[type] = ()) -> None:
+    def __init__(self, types: Iterable[Declared] = ()) -> None:
         self._types: dict[str, dict[int, ProcedureType]] = {}
         self._own: frozenset[str] | None = None  # None: not known yet
         for cls in types:
@@ -195,7 +196,7 @@ class Registry:
         """Whether a type is the database's own, as far as is known: it may be a later version's."""
         return self._own is None or name in self._own or name not in self._types
 
-    def add(self, cls: type, make: Callable[[], object] | None = None) -> ProcedureType:
+    def add(self, cls: Declared, make: Callable[[], object] | None = None) -> ProcedureType:
         """Serve a decorated class; `make` replaces its constructor. Raises InvalidArgument for a
         second one of its name.
         """
@@ -293,7 +294,7 @@ class Registry:
         ]
 
 
-_declared: dict[tuple[str, int], type] = {}
+_declared: dict[tuple[str, int], Declared] = {}
 
 
 def declared_below(packages: Iterable[str]) -> frozenset[str]:
@@ -304,18 +305,19 @@ def declared_below(packages: Iterable[str]) -> frozenset[str]:
     )
 
 
-def declared_in(modules: Iterable[str]) -> list[type]:
-    """The procedure classes that these modules declare, in the order of their names."""
+def declared_in(modules: Iterable[str]) -> list[Declared]:
+    """The procedures that these modules declare, in the order of their names."""
     wanted = set(modules)
     return [cls for _, cls in sorted(_declared.items()) if cls.__module__ in wanted]
 
 
-def declaration(cls: type) -> ProcedureType:
+def declaration(cls: Declared) -> ProcedureType:
     """What `@procedure` found out about a class. Raises InvalidArgument if it is not decorated."""
     found = cls.__dict__.get(_DECLARED)
     if not isinstance(found, ProcedureType):
         raise InvalidArgument(
-            f"{cls!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"
+            f"{cls!r:.80} is not a procedure: decorate a class with @kvorum.procedure(NAME), or a "
+            "function with @kvorum.workflow"
         )
     return found
 

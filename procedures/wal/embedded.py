@@ -21,7 +21,7 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, table_prefix, u32
 from kv.base.ops import put
 from procedures.engine.executor import Executor
-from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.registry import Declared, ProcedureType, Registry
 from procedures.wal.disk import DirectoryDisk, ThreadOffload
 from procedures.wal.journal import Terms
 from procedures.wal.store import WalStore
@@ -57,7 +57,7 @@ class WalTables:
         return await self.resolve(namespace, table)
 
 
-def registry(types: Iterable[type]) -> Registry:
+def registry(types: Iterable[Declared]) -> Registry:
     """What may run here. Raises InvalidArgument, Refused (NOT_OFFERED)."""
     found = Registry()
     for cls in types:
@@ -83,7 +83,7 @@ def _check(declared: ProcedureType) -> None:
 @asynccontextmanager
 async def serving(
     path: str | os.PathLike[str],
-    types: Iterable[type],
+    types: Iterable[Declared],
     *,
     terms: Terms | None = None,
     workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
