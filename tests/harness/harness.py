@@ -22,6 +22,7 @@ from kvorum.master.bus import NodeBus
 from tests.harness.saboteur import Case, Hurt, Saboteur, sabotaged
 from tests.harness.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
 from tests.harness.site_scenarios import neighbours
+from tests.harness.user_scenarios import served
 from tests.harness.world import Place
 from tests.kit.simloop import SimLoop, run
 
@@ -49,6 +50,7 @@ def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(NodeBus, "__init__", with_files)
     neighbours(monkeypatch)
+    served(monkeypatch)
 
 
 def registered() -> set[str]:

@@ -26,6 +26,7 @@ from sqlproxy.catalog.catalog import CATALOG_TTL_S
 from tests.harness.site_scenarios import left_nothing, linked, to_link
 from tests.harness.sql_scenarios import SQL_SCENARIOS
 from tests.harness.transfer_scenarios import TRANSFER_SCENARIOS
+from tests.harness.user_scenarios import FLOW, a_table, counted
 from tests.harness.world import ROWS, TABLE, Place
 from tests.procedures.sink.world import Client, Task
 
@@ -651,6 +652,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.sink_commit": Scenario(_staged, _is_written, start=_commit),
     "kvorum.sink_clean": Scenario(_staged, _is_cleaned, start=_commit),
     "kvorum.spark_job": Scenario(_staged, _job_is_true, start=_job),
+    FLOW: Scenario(a_table, counted),
 }
 
 
