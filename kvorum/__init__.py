@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UnknownOutcome,
         WriteConflict,
     )
+    from kvorum.api.handles import Handle
     from kvorum.api.model import (
         Column,
         Delete,
@@ -86,6 +87,7 @@ _HOMES = {
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
     "kvorum.sdk.database": "AsyncDatabase",
+    "kvorum.api.handles": "Handle",
     "kvorum.api.model": (
         "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
         "TxnState"
@@ -123,6 +125,7 @@ __all__ = [
     "Delete",
     "Event",
     "Flow",
+    "Handle",
     "InvalidArgument",
     "Item",
     "KeyLocked",

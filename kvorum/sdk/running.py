@@ -5,6 +5,7 @@ What operators do to them: operating.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +13,12 @@ from kv.base.errors import DeadlineExceeded, Refused
 from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
+from kvorum.api.handles import A, Handle, T
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
 from kvorum.api.submit_options import start_options, submitted
 from kvorum.sdk.operation_deadlines import MARGIN_MS
+from procedures.engine.flow import Flow
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
@@ -55,6 +58,30 @@ class AsyncRunning:
         options = start_options(queue, priority, delay_ms, at, pool)
         args = submitted(name, args)
         return await self._backend.submit(procedure_name(name), args, nonce, options or None)
+
+    async def start(
+        self,
+        workflow: Callable[[Flow, A], Awaitable[T]],
+        args: A,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> Handle[T]:
+        """`submit` of an async workflow by its function, with the types that its annotations say;
+        the handle is its id, and `result(handle)` gives what it returns.
+        """
+        options = start_options(queue, priority, delay_ms, at, pool)
+        given = submitted(workflow, args)
+        name = procedure_name(workflow)
+        return Handle(await self._backend.submit(name, given, nonce, options or None), workflow)
+
+    async def result(self, handle: Handle[T], *, timeout_ms: int | None = None) -> T:
+        """`wait`, for what `start` gave: the result as its type. Raises as `wait` does."""
+        return handle.read(await self.wait(handle, timeout_ms=timeout_ms))
 
     async def signal(
         self, procedure: int, name: str, payload: object = None, *, key: str | None = None

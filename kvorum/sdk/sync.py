@@ -21,6 +21,7 @@ from kv.base.limits import (
     SCAN_ATTEMPTS_MAX,
     TXN_TTL_MS_DEFAULT,
 )
+from kvorum.api.handles import A, Handle
 from kvorum.api.model import (
     BatchOp,
     Bytes,
@@ -42,6 +43,7 @@ from kvorum.sdk.held_locks import AsyncLock
 from kvorum.sdk.operating import Answer
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
+from procedures.engine.flow import Flow
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.registry import Declared
 from txn.commit.trace import CommitTrace
@@ -908,6 +910,38 @@ class Database(Facade[AsyncDatabase]):
                 pool=pool,
             )
         )
+
+    def start(
+        self,
+        workflow: Callable[[Flow, A], T],
+        args: A,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> Handle[T]:
+        """`submit` of an workflow by its function, with the types that its annotations say; the
+        handle is its id, and `result(handle)` gives what it returns.
+        """
+        return self._call(
+            self._async.start(
+                workflow,
+                args,
+                nonce=nonce,
+                queue=queue,
+                priority=priority,
+                delay_ms=delay_ms,
+                at=at,
+                pool=pool,
+            )
+        )
+
+    def result(self, handle: Handle[T], *, timeout_ms: int | None = None) -> T:
+        """`wait`, for what `start` gave: the result as its type. Raises as `wait` does."""
+        return self._call(self._async.result(handle, timeout_ms=timeout_ms))
 
     def signal(
         self, procedure: int, name: str, payload: object = None, *, key: str | None = None

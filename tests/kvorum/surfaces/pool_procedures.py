@@ -66,6 +66,14 @@ async def talker(flow: kvorum.Flow, args: Any) -> Any:
     return got
 
 
+@kvorum.workflow("more.typed_talker")
+async def typed_talker(flow: kvorum.Flow, order: Order) -> Order:
+    async def more(ctx: Any, count: int) -> int:
+        return count + 1
+
+    return Order(order.item, await flow.step(more, order.count))
+
+
 @kvorum.procedure("more.drain")
 class Drain:
     """Takes what there is before it waits, in plain methods; the last one is `args`."""

@@ -14,7 +14,7 @@ import kvorum
 from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import SURFACES, Served
-from tests.kvorum.surfaces.pool_procedures import Order, Typed
+from tests.kvorum.surfaces.pool_procedures import Order, Typed, typed_talker
 
 MODULE = "tests.kvorum.surfaces.pool_procedures"
 _names = itertools.count(1)
@@ -128,6 +128,9 @@ def test_j26_through_every_surface(db: kvorum.Database) -> None:
     """A query, an update, or a signal that starts was not the same over SDK, HTTP and in the
     program.
     """
+    handle = db.start(typed_talker, Order("nail", 3))
+    assert db.result(handle) == Order("nail", 4)
+    assert db.wait(handle) == {"item": "nail", "count": 4}, "a handle is an id"
     nonce = f"talker {next(_names)}"
     ids = {
         db.signal_with_start("more.talker", nonce=nonce, signal="begin", payload="hello", key=key)

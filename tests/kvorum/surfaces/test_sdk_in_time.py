@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import kvorum
+from kvorum.api.handles import Handle
 from kvorum.sdk.sync import Database, Snapshot, SnapshotTable, Table, Transaction, TransactionTable
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.kvorum.surfaces.pool_procedures import talker
 
 TIMEOUT_MS = 1_000
 LONGEST_S = 5.0  # a few requests one after the other, on a busy machine
@@ -62,6 +64,9 @@ GIVEN: dict[str, Any] = {
     "values": {"partition.auto": 1},
     "cron": "* * * * *",
     "nonce": "n",
+    "workflow": talker,
+    "args": None,
+    "handle": Handle(1, talker),
     "signal": "s",
     "what": "user.list",
     "site": "there",
@@ -79,6 +84,7 @@ READS = {
     "Database.procedures",
     "Database.query",
     "Database.queues",
+    "Database.result",
     "Database.schedules",
     "Database.site_conflicts",
     "Database.sites",
@@ -118,7 +124,7 @@ def arguments(kind: type, name: str) -> dict[str, Any]:
         given["keys"] = KEYS
     if name == "set_schedule":
         given["procedure"] = "kvorum.probe"
-    if name == "wait":
+    if name in ("wait", "result"):
         given["timeout_ms"] = TIMEOUT_MS
     return given
 

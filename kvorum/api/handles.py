@@ -1,0 +1,29 @@
+"""The id of a workflow that was started, with the type of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar, cast
+
+from procedures.engine.flow import Flow
+from procedures.engine.registry import declaration
+
+A = TypeVar("A")
+T = TypeVar("T")
+Workflow = Callable[[Flow, A], Awaitable[T]]
+
+
+class Handle(int, Generic[T]):
+    """An id wherever one is wanted; `db.result(handle)` gives a T instead of plain data."""
+
+    workflow: Callable[..., Any]
+
+    def __new__(cls, id: int, workflow: Callable[[Flow, Any], Awaitable[T]]) -> Handle[T]:
+        made = super().__new__(cls, id)
+        made.workflow = workflow
+        return made
+
+    def read(self, result: object) -> T:
+        """The result as its type. Raises InvalidArgument: it is that of another version."""
+        kind = declaration(self.workflow).result
+        return cast("T", result if kind is None else kind.read(result, f"the result of {self:d}"))
