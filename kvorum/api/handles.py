@@ -11,6 +11,7 @@ from procedures.engine.registry import declaration
 A = TypeVar("A")
 T = TypeVar("T")
 Workflow = Callable[[Flow, A], Awaitable[T]]
+"""An async function of `(flow, args)`."""
 
 
 class Handle(int, Generic[T]):
@@ -18,7 +19,7 @@ class Handle(int, Generic[T]):
 
     workflow: Callable[..., Any]
 
-    def __new__(cls, id: int, workflow: Callable[[Flow, Any], Awaitable[T]]) -> Handle[T]:
+    def __new__(cls, id: int, workflow: Workflow[Any, T]) -> Handle[T]:
         made = super().__new__(cls, id)
         made.workflow = workflow
         return made

@@ -5,7 +5,6 @@ What operators do to them: operating.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,12 +12,11 @@ from kv.base.errors import DeadlineExceeded, Refused
 from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
-from kvorum.api.handles import A, Handle, T
+from kvorum.api.handles import A, Handle, T, Workflow
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
 from kvorum.api.submit_options import start_options, submitted
 from kvorum.sdk.operation_deadlines import MARGIN_MS
-from procedures.engine.flow import Flow
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
@@ -61,7 +59,7 @@ class AsyncRunning:
 
     async def start(
         self,
-        workflow: Callable[[Flow, A], Awaitable[T]],
+        workflow: Workflow[A, T],
         args: A,
         *,
         nonce: str | None = None,
@@ -71,7 +69,7 @@ class AsyncRunning:
         at: datetime | int | None = None,
         pool: str = "",
     ) -> Handle[T]:
-        """`submit` of an async workflow by its function, with the types that its annotations say;
+        """`submit` of a workflow by its function, with the types that its annotations say;
         the handle is its id, and `result(handle)` gives what it returns.
         """
         options = start_options(queue, priority, delay_ms, at, pool)

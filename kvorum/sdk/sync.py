@@ -21,7 +21,7 @@ from kv.base.limits import (
     SCAN_ATTEMPTS_MAX,
     TXN_TTL_MS_DEFAULT,
 )
-from kvorum.api.handles import A, Handle
+from kvorum.api.handles import A, Handle, Workflow
 from kvorum.api.model import (
     BatchOp,
     Bytes,
@@ -43,7 +43,6 @@ from kvorum.sdk.held_locks import AsyncLock
 from kvorum.sdk.operating import Answer
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
-from procedures.engine.flow import Flow
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.registry import Declared
 from txn.commit.trace import CommitTrace
@@ -913,7 +912,7 @@ class Database(Facade[AsyncDatabase]):
 
     def start(
         self,
-        workflow: Callable[[Flow, A], T],
+        workflow: Workflow[A, T],
         args: A,
         *,
         nonce: str | None = None,
@@ -923,7 +922,7 @@ class Database(Facade[AsyncDatabase]):
         at: datetime | int | None = None,
         pool: str = "",
     ) -> Handle[T]:
-        """`submit` of an workflow by its function, with the types that its annotations say; the
+        """`submit` of a workflow by its function, with the types that its annotations say; the
         handle is its id, and `result(handle)` gives what it returns.
         """
         return self._call(

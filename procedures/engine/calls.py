@@ -21,13 +21,13 @@ _SHAPES_MAX: Final = 1_024
 class Flows(Protocol):
     """What is needed of a Flow."""
 
-    async def awaited(self, waits: Waits[T]) -> T: ...
+    async def _awaited(self, waits: Waits[T]) -> T: ...
 
-    def got(self, waits: Waits[T]) -> T: ...
+    def _got(self, waits: Waits[T]) -> T: ...
 
-    def token_of(self, call: Call[Any]) -> str: ...
+    def _token_of(self, call: Call[Any]) -> str: ...
 
-    def typed(self, call: Call[Any]) -> Any: ...
+    def _typed(self, call: Call[Any]) -> Any: ...
 
 
 class Waits(Generic[T]):
@@ -39,11 +39,11 @@ class Waits(Generic[T]):
         self.flow = flow
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self.flow.awaited(self).__await__()
+        return self.flow._awaited(self).__await__()
 
     def get(self) -> T:
         """What it gives, in a plain function."""
-        result: T = self.flow.got(self)
+        result: T = self.flow._got(self)
         return result
 
     def calls(self) -> Sequence[Call[Any]]:
@@ -91,7 +91,7 @@ class Call(Waits[T]):
         """Of `flow.external()`: what the outside system completes it with."""
         if self.entry.kind != EXTERNAL:
             raise InvalidArgument(f"{self.entry.text} has no token: only flow.external() has one")
-        return self.flow.token_of(self)
+        return self.flow._token_of(self)
 
     def calls(self) -> Sequence[Call[Any]]:
         return (self,)
@@ -99,7 +99,7 @@ class Call(Waits[T]):
     def result(self) -> T:
         if self.entry.status == FAILED:
             raise StepFailed(core.failure(**self.entry.value))
-        value: T = self.flow.typed(self)
+        value: T = self.flow._typed(self)
         return value
 
 

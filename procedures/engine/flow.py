@@ -172,7 +172,7 @@ class Flow:
         `db.complete(token, …)`.
         """
         call: Call[Any] = Call(self, *self._next(EXTERNAL, name))
-        self.token_of(call)
+        self._token_of(call)
         return call
 
     def start(
@@ -192,7 +192,7 @@ class Flow:
         call: Call[Any] = Call(self, *self._next(CHILD, name))
         if call.entry.status == OPEN and call.entry.value is None:
             options = Options(queue, priority, delay_ms)
-            self._starts.append((call, (name, args, options, self.token_of(call), cancel)))
+            self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
         return call
 
     def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
@@ -256,13 +256,13 @@ class Flow:
         self._ended = how
         raise Parked
 
-    def token_of(self, call: Call[Any]) -> str:
+    def _token_of(self, call: Call[Any]) -> str:
         if call.entry.status == OPEN and call.entry.value is None:
             call.entry.value = inbox.token_of(f"{self._ctx.token}.{call.at}")
         token: str = call.entry.value
         return token
 
-    def typed(self, call: Call[Any]) -> Any:
+    def _typed(self, call: Call[Any]) -> Any:
         value = call.entry.value if call.entry.kind != SLEEP else None
         if call.entry.kind == UPDATE:
             return Update(*value)
@@ -270,7 +270,7 @@ class Flow:
         return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
 
     # -- waiting
-    async def awaited(self, waits: Waits[T]) -> T:
+    async def _awaited(self, waits: Waits[T]) -> T:
         self._begin(waits)
         try:
             if (steps := self._to_do(waits)) is not None:
@@ -279,7 +279,7 @@ class Flow:
         finally:
             self._busy = False
 
-    def got(self, waits: Waits[T]) -> T:
+    def _got(self, waits: Waits[T]) -> T:
         txn = self._ctx.txn
         if not isinstance(txn, SyncStepTxn) and not self._replays:
             raise InvalidArgument(f"{self.name} is async: await {waits!r:.40}, get() is for others")
@@ -334,7 +334,7 @@ class Flow:
     def _event(self, call: Call[Any]) -> str:
         if call.entry.kind in (SIGNAL, UPDATE):
             return inbox.signal_event(self.id, _signal_of(call.entry))
-        return inbox.done_event(self.token_of(call))
+        return inbox.done_event(self._token_of(call))
 
     def _park(self) -> NoReturn:
         self._end(Next(RUN, self._undoes, self._label()))
@@ -357,7 +357,7 @@ class Flow:
                     entry.status, entry.value = DONE, signal.payload
                     self._acted = self._took = True
                     self._labels.append(entry.text)
-            elif (done := await ctx._completed(self.token_of(call))) is not None:
+            elif (done := await ctx._completed(self._token_of(call))) is not None:
                 entry.status = DONE if done.ok else FAILED
                 entry.value = done.result if done.ok else _known_error(done.error)
             if entry.status != OPEN and isinstance(waits, First):
