@@ -584,6 +584,12 @@ class StepContext(Outside):
         self._starts += [Start(id + i, *one) for i, one in enumerate(given)]
         return id if first else list(range(id, id + len(given)))
 
+    def forget(self) -> None:
+        """Drop all that was written, signalled and started."""
+        getattr(self.txn, "inner", self.txn).forget()
+        self._signals.clear()
+        self._starts.clear()
+
     @property
     def starts(self) -> list[Start]:
         return self._starts

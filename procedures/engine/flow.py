@@ -239,6 +239,11 @@ class Flow:
     def _next(self, kind: str, name: str) -> tuple[int, Entry]:
         if self._ended is not None:
             raise Parked
+        if self._busy:
+            raise InvalidArgument(
+                f"{self.name}: a call of the workflow inside one of its steps; make it before or "
+                "after that"
+            )
         at, entry, other = self._journal.next(kind, name)
         if other:
             mine = Entry(kind, name).text
@@ -322,9 +327,7 @@ class Flow:
             is_open = [call for call in waits.calls() if call.entry.status == OPEN]
             due = [call.entry.value for call in is_open if call.entry.kind == SLEEP]
             events = [self._event(call) for call in is_open if call.entry.kind != SLEEP]
-            if not isinstance(
-                waits, First
-            ):  # of all of them the first that is missing, the others after it
+            if not isinstance(waits, First):  # all of them: one after the other
                 events, due = events[:1], [] if events else [max(due)]
             timeout_ms = max(1, min(due) - self._ctx.now_ms) if due else 0
             event = SEVERAL.join(dict.fromkeys(events))
@@ -446,7 +449,7 @@ class Flow:
                 self._end(Retrying(failure, policy))
         elif record.final:
             self._end(StepFailed(failure))  # it cannot fail any more
-        self._txn.forget()
+        self._ctx.forget()
         call.entry.status = FAILED
         call.entry.value = {"code": failure.code, "message": failure.message, "type": failure.type}
         self._acted = True

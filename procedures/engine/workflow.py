@@ -188,7 +188,8 @@ class _Made:
             value = self._call(flow, ctx)
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked
             raised = error
-        ctx.txn.wait(flow._start())
+        if flow._starts:
+            ctx.txn.wait(flow._start())
         return flow._end_of(value, raised)
 
     # -- back

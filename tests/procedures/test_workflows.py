@@ -100,8 +100,13 @@ async def retried(flow: Flow, how: str) -> Any:
 
 @workflow("wf.all_or_nothing")
 async def all_or_nothing(flow: Flow) -> Any:
+    async def starts(ctx: StepContext) -> int:
+        ctx.signal("never")
+        return await ctx.submit(typed, Order("never"))  # type: ignore[no-any-return]
+
+    started = flow.step(starts)
     try:
-        await flow.gather(flow.step(count_up, "kept"), flow.step(breaks, "broken"))
+        await flow.gather(flow.step(count_up, "kept"), started, flow.step(breaks, "broken"))
     except StepFailed as error:
         return await flow.step(count_up, "after", undo=count_down) and error.message
 
@@ -245,6 +250,8 @@ def test_j23_a_gather_is_one_transaction() -> None:
         record = await run(executor, "wf.all_or_nothing")
         assert result(record) == "broken breaks"
         assert [office.lab.number(key) for key in ("kept", "broken", "after")] == [0, 0, 1]
+        assert len(await office.lab.store.newest(0, 10)) == 1, "a failed gather started something"
+        assert "never" not in executor._roster._signalled
 
     in_office(test, False, TYPES)
 
@@ -334,7 +341,7 @@ def test_j23_many_rounds_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("at once", "STEP_ERROR", "two calls at once"),
         ("any step", "INVALID_ARGUMENT", "not for steps"),
-        ("inside", "INVALID_ARGUMENT", "two calls at once"),
+        ("inside", "INVALID_ARGUMENT", "inside one of its steps"),
         ("not plain", "INVALID_ARGUMENT", "the result of odd must be plain data"),
         ("state", "NO_STATE", "no ctx.state"),
         ("too many", "TOO_LARGE", "flow.again"),
