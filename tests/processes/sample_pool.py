@@ -21,6 +21,13 @@ class Family:
         return kvorum.done([child.result for child in ctx.children])
 
 
+@kvorum.workflow("sample.starter", retention_ms=600_000)
+async def starter(flow: kvorum.Flow) -> Any:
+    """Two families, the second one after the first."""
+    first = await flow.start(Family)
+    return [first, await flow.start(Family)]
+
+
 @kvorum.procedure("sample.pool", retention_ms=600_000)
 class Sample:
     """Two steps; the second sleeps, and both leave a row with the token of their execution."""

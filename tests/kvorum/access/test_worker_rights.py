@@ -164,6 +164,21 @@ def test_a_worker_begins_children(cluster: Cluster) -> None:
     asyncio.run(run())
 
 
+def test_a_worker_starts_others_and_tells_of_their_end(cluster: Cluster) -> None:
+    """A workflow at a worker with rights could start nothing, or was never told how that ended: the
+    row that says so is another procedure's.
+    """
+
+    async def run() -> None:
+        async with working(cluster):
+            id = await asyncio.to_thread(cluster.db.submit, "sample.starter", None)
+            ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=20_000)
+            assert ended.state == "SUCCESS", ended
+            assert [len(one) for one in ended.result] == [2, 2]
+
+    asyncio.run(run())
+
+
 def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> None:
     """One by the next id would stand in the way of what others submit, or pass for it."""
 
@@ -288,6 +303,7 @@ def test_a_worker_of_another_pool_gets_at_nothing(cluster: Cluster) -> None:
                 txn.write([put(record_key(1 << 40), b"forged", cond=0)]),
                 txn.write([delete(live_key(id))]),
                 txn.write([put(rows.signal(id, "s", 1), b"x")]),
+                txn.write([put(rows.done(id, "ext-00-1-0"), b"x")]),
                 txn.write([put(rows.worker("w"), b"x")]),
                 txn.get(rows.worker("w")),
             ):
