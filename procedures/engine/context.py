@@ -403,6 +403,7 @@ class StepContext(Outside):
 
     id, name, owner, parent   of the procedure (`parent` 0 = none)
     step                      of this execution
+    failure                   why the attempt before failed, by the retry policy; None = first one
     round                     1, and one more after every `again`: what the step's own logic may use
     attempt                   counts retries, too, so it differs from run to run: for logs
     token                     the same for every attempt of this execution, different for any other:
@@ -518,6 +519,14 @@ class StepContext(Outside):
     @property
     def scheduled_ms(self) -> int:
         return self._record.scheduled_ms
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """Why the attempt before this one failed (`code`, `message`, `type`, …), where the step's
+        retry policy has it run again; None: this is the first that counts.
+        """
+        trying = self._record.trying
+        return None if trying is None else trying.error.to_plain(traced=False)
 
     def fence(self, resource: str) -> int:
         """The fencing token of a lock that this procedure declares and has: larger than that of

@@ -53,6 +53,7 @@ class Retried(Zoo):
     async def work(self, ctx: StepContext) -> Outcome:
         self.lab.count(f"at {self.lab.clock.now_ms() - ctx.record.created_ms}")
         await bump(ctx, "work")
+        assert (ctx.failure is None) == (ctx.attempt == 1), "it does not hear why it runs again"
         if self.lab.count("runs") <= ctx.args.get("times", 2):
             how = ctx.args["how"]
             if how == "hangs":

@@ -304,7 +304,8 @@ async def look_at_procedure(
     `result` when it succeeded, `error` when it did not. The result is kept for a while. `children`,
     if there are any: each round as `{"first", "count"}`, ids from `first`. Of types of users also
     `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` if they are large), and in `error` and
-    `retrying` the place in their code: `step`, `file`, `line`, `traceback`.
+    `retrying` the place in their code: `step`, `file`, `line`, `traceback`. `retry`: the step has
+    failed so often (`failed`, `of` so many, null: any number) and runs again at `due_ms`.
     """
     return _shown(await node.procedure(id, wait_ms))
 
