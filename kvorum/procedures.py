@@ -22,13 +22,14 @@ from typing import Any, Self
 from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock
 from kvorum.api.model import ProcedureInfo
-from kvorum.api.outcome import result_of
+from kvorum.api.outcome import answer_of, result_of
 from kvorum.sdk.portal import Portal
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.registry import Declared, declaration
 from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
+from procedures.pools.talk import Talk
 from procedures.wal.embedded import serving
 from procedures.wal.journal import Terms
 from procedures.wal.store import WalStore
@@ -44,6 +45,7 @@ class AsyncProcedures:
         self.executor = executor
         self.store = store
         self._service = ProcedureService(executor, SystemClock(), timers)
+        self._talk = Talk(executor, store)
 
     @property
     def recovered(self) -> str:
@@ -86,6 +88,33 @@ class AsyncProcedures:
     async def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`."""
         self.executor.signal(event)
+
+    async def send(
+        self, procedure: int, name: str, payload: object = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
+        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
+        """
+        request = {"id": procedure, "name": name, "payload": payload, "key": key}
+        return bool((await self._talk.signal(request))["sent"])
+
+    async def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
+        """End what a procedure asked of an outside system. Raises Refused (ALREADY_COMPLETED)."""
+        request = {"token": token, "result": result, "error": error}
+        return bool((await self._talk.complete(request))["completed"])
+
+    async def query(self, procedure: int, name: str, args: object = None) -> Any:
+        """What a procedure answers from what it has stored (`@kvorum.query`)."""
+        return (await self._talk.query({"id": procedure, "name": name, "args": args}))["result"]
+
+    async def update(
+        self, procedure: int, name: str, args: object = None, *, key: str, timeout_ms: int
+    ) -> Any:
+        """Send an update to a running procedure and wait for its answer. Raises what it refuses it
+        with, Refused (ENDED), DeadlineExceeded: ask again with the same key.
+        """
+        request = {"id": procedure, "name": name, "args": args, "key": key, "wait_ms": timeout_ms}
+        return answer_of(await self._talk.update(request), procedure, name, key, timeout_ms)
 
     async def acknowledge(self, procedure: int) -> None:
         """The result was fetched: the procedure may be forgotten."""
@@ -184,6 +213,31 @@ class Procedures:
     def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`."""
         self._portal.call(self._inner.signal(event))
+
+    def send(
+        self, procedure: int, name: str, payload: object = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
+        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
+        """
+        return self._portal.call(self._inner.send(procedure, name, payload, key=key))
+
+    def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
+        """End what a procedure asked of an outside system. Raises Refused (ALREADY_COMPLETED)."""
+        return self._portal.call(self._inner.complete(token, result, error=error))
+
+    def query(self, procedure: int, name: str, args: object = None) -> Any:
+        """What a procedure answers from what it has stored (`@kvorum.query`)."""
+        return self._portal.call(self._inner.query(procedure, name, args))
+
+    def update(
+        self, procedure: int, name: str, args: object = None, *, key: str, timeout_ms: int
+    ) -> Any:
+        """Send an update to a running procedure and wait for its answer. Raises what it refuses it
+        with, Refused (ENDED), DeadlineExceeded: ask again with the same key.
+        """
+        asked = self._inner.update(procedure, name, args, key=key, timeout_ms=timeout_ms)
+        return self._portal.call(asked)
 
     def acknowledge(self, procedure: int) -> None:
         """The result was fetched: the procedure may be forgotten."""

@@ -4,12 +4,14 @@ facades share it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kv.base.errors import (
     DeadlineExceeded,
     InvalidArgument,
     KvorumError,
+    Refused,
     TxnAborted,
     UnknownOutcome,
 )
@@ -62,6 +64,23 @@ def committed_version(txn: int, state: TxnState, error: UnknownOutcome) -> int |
             ) from error
         case _:
             raise error
+
+
+def answer_of(
+    found: Mapping[str, Any], procedure: int, name: str, key: str, timeout_ms: int
+) -> Any:
+    """What a procedure answers to an update. Raises what it refuses it with, or DeadlineExceeded
+    while there is no answer.
+    """
+    if not found["done"]:
+        raise DeadlineExceeded(
+            f"procedure {procedure} did not answer the update {name} within {timeout_ms} ms; it "
+            f"may still do so: ask again with key={key!r}",
+            details={"procedure": str(procedure), "key": key},
+        )
+    if (error := found.get("error")) is not None:
+        raise Refused(str(error["message"]), code=str(error["code"]))
+    return found.get("result")
 
 
 def result_of(info: ProcedureInfo, timeout_ms: int) -> Any:

@@ -8,13 +8,13 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-from kv.base.errors import DeadlineExceeded, Refused
+from kv.base.errors import DeadlineExceeded
 from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
 from kvorum.api.handles import A, Handle, T, Workflow
 from kvorum.api.model import ProcedureInfo
-from kvorum.api.outcome import result_of
+from kvorum.api.outcome import answer_of, result_of
 from kvorum.api.submit_options import start_options, submitted
 from kvorum.sdk.operation_deadlines import MARGIN_MS
 from procedures.engine.procedure import procedure_name
@@ -144,17 +144,9 @@ class AsyncRunning:
         while True:
             request["wait_ms"] = UPDATE_WAIT_MS if left_ms is None else min(left_ms, UPDATE_WAIT_MS)
             found = await self._backend.control("update", request)
-            if found["done"]:
-                if (error := found.get("error")) is not None:
-                    raise Refused(str(error["message"]), code=str(error["code"]))
-                return found.get("result")
             left_ms = None if left_ms is None else left_ms - request["wait_ms"]
-            if left_ms is not None and left_ms <= 0:
-                raise DeadlineExceeded(
-                    f"procedure {procedure} did not answer the update {name} within {timeout_ms} "
-                    f"ms; it may still do so: ask again with key={key!r}",
-                    details={"procedure": str(procedure), "key": key},
-                )
+            if found["done"] or (left_ms is not None and left_ms <= 0):
+                return answer_of(found, procedure, name, key, timeout_ms or 0)
 
     async def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a

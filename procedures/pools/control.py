@@ -29,21 +29,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.errors import Busy, InvalidArgument, Refused
+from kv.base.errors import Busy, InvalidArgument
 from kv.base.ops import delete, put
 from procedures.engine import plain_data, records
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.submission import checked_text
-from procedures.pools import inbox, rows
+from procedures.pools import rows
 from procedures.pools.start_limits import Limit
+from procedures.pools.talk import Talk, id_of
 
 KINDS: Final = ("queue", "type", "pool")
 SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
 """Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
-_KEY_CHARS_MAX: Final = limits.NONCE_CHARS_MAX - len(inbox.update_name(""))
-_LOOK_MS: Final = 500  # the procedure may end without an answer
 _AUDIT_SHOWN: Final = 100
 
 
@@ -59,11 +58,12 @@ class Control:
         self._crew = crew
         self._rows = rows
         self._schedules = schedules
+        talk = Talk(executor, rows)
         self._actions = {
-            "signal": self._signal,
-            "complete": self._complete,
-            "query": self._query,
-            "update": self._update,
+            "signal": talk.signal,
+            "complete": talk.complete,
+            "query": talk.query,
+            "update": talk.update,
             "schedule.set": self._set_schedule,
             "schedule.remove": self._remove_schedule,
             "schedule.list": self._list_schedules,
@@ -86,81 +86,6 @@ class Control:
                 f"unknown action {what!r:.40}; there are {', '.join(self._actions)}"
             )
         return await action(args)
-
-    async def _signal(self, args: dict[str, Any]) -> object:
-        id = _id(args)
-        payload = plain_data.encode(
-            args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
-        )
-        name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
-        if name.startswith(inbox.update_name("")):
-            raise InvalidArgument(f"{name!r:.80} is how an update is kept: send it with update")
-        try:
-            await self._running(id)
-        except Refused:
-            if not await inbox.was_sent(self._rows, id, args.get("key")):
-                raise
-            return {"sent": False}  # it ended with it: the answer was lost
-        reign = self._executor.reign
-        sent = await inbox.send(self._rows, id, name, payload, args.get("key"), reign)
-        self._executor.signal(inbox.signal_event(id, name))
-        return {"sent": sent}
-
-    async def _complete(self, args: dict[str, object]) -> object:
-        token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
-        failed = args.get("error") is not None
-        if failed and args.get("result") is not None:
-            raise InvalidArgument("a completion has a result or an error, not both")
-        value = args.get("error") if failed else args.get("result")
-        data = plain_data.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
-        try:
-            await self._running(inbox.owner_of(token))
-        except Refused:
-            if not await inbox.was_completed(self._rows, token, not failed, data):
-                raise
-            return {"completed": False}
-        done = await inbox.complete(self._rows, token, not failed, data, self._executor.reign)
-        self._executor.signal(inbox.done_event(token))
-        return {"completed": done}
-
-    async def _query(self, args: dict[str, object]) -> object:
-        name = checked_text("query", args.get("name"), limits.NAME_CHARS_MAX)
-        return {"result": await self._executor.query(_id(args), name, args.get("args"))}
-
-    async def _update(self, args: dict[str, Any]) -> object:
-        """Keep it, once, and wait for its answer as long as the caller does; he asks again."""
-        id, executor = _id(args), self._executor
-        name = checked_text("update", args.get("name"), limits.NAME_CHARS_MAX)
-        key = checked_text("key", args.get("key"), _KEY_CHARS_MAX)
-        wait_ms = args.get("wait_ms") or 0
-        if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
-            raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
-        what = "the arguments of an update"
-        data = plain_data.encode([key, args.get("args")], what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
-        until_ms = executor.now_ms() + wait_ms
-        sent = False
-        while (found := await inbox.answer(self._rows, id, key)) is None:
-            await self._running(id)
-            signal = inbox.update_name(name)
-            if not sent:
-                sent = True
-                own = inbox.update_name(key)
-                await inbox.send(self._rows, id, signal, data, own, executor.reign)
-                executor.signal(inbox.signal_event(id, signal))
-            left_ms = until_ms - executor.now_ms()
-            if left_ms <= 0:
-                return {"done": False}
-            await executor.heard(inbox.answer_event(id, key), min(left_ms, _LOOK_MS))
-        ok, value = found
-        return {"done": True, ("result" if ok else "error"): value}
-
-    async def _running(self, id: int) -> None:
-        record = await self._executor.find(id)
-        if record.ended:
-            raise Refused(
-                f"procedure {id} ({record.name}) ended {record.state.name}: nobody would take it",
-                code="ENDED",
-            )
 
     async def _set_schedule(self, args: dict[str, object]) -> object:
         name = checked_text("procedure", args.get("procedure"), limits.NAME_CHARS_MAX)
@@ -218,11 +143,11 @@ class Control:
         return found
 
     async def _abort(self, args: dict[str, object]) -> object:
-        return await self._executor.surgeon.abort(_id(args), *_who(args), **_how(args))
+        return await self._executor.surgeon.abort(id_of(args), *_who(args), **_how(args))
 
     async def _bypass(self, args: dict[str, object]) -> object:
         return await self._executor.surgeon.bypass(
-            _id(args),
+            id_of(args),
             *_who(args),
             override=_flag(args, "override"),
             recursive=_flag(args, "recursive"),
@@ -231,21 +156,21 @@ class Control:
 
     async def _retry(self, args: dict[str, Any]) -> object:
         step = args.get("step") or ""
-        return await self._executor.surgeon.retry(_id(args), *_who(args), step=step, **_how(args))
+        return await self._executor.surgeon.retry(id_of(args), *_who(args), step=step, **_how(args))
 
     async def _steal(self, args: dict[str, Any]) -> object:
-        holder = _id({"id": args["holder"]}) if args.get("holder") else 0
+        holder = id_of({"id": args["holder"]}) if args.get("holder") else 0
         resource = args.get("resource") or ""
         return await self._executor.surgeon.steal(
             resource, *_who(args), holder=holder, **_how(args)
         )
 
     async def _explain(self, args: dict[str, object]) -> object:
-        return await self._executor.explain(_id(args))
+        return await self._executor.explain(id_of(args))
 
     async def audit(self, args: dict[str, object], seen: Seen = lambda _name: True) -> object:
         """See `Book.page`."""
-        procedure = _id(args) if args.get("id") else 0
+        procedure = id_of(args) if args.get("id") else 0
         limit, before = args.get("limit") or _AUDIT_SHOWN, args.get("before") or 0
         if type(limit) is not int or not 0 < limit <= limits.PROCEDURE_PAGE_MAX:
             raise InvalidArgument(
@@ -278,12 +203,3 @@ def _flag(args: dict[str, object], name: str) -> bool:
     if type(value) is not bool:
         raise InvalidArgument(f"{name} must be true or false, got {value!r:.40}")
     return value
-
-
-def _id(args: dict[str, object]) -> int:
-    id = args.get("id")
-    if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 20:
-        id = int(id)
-    if type(id) is not int or not 0 < id < 1 << 64:
-        raise InvalidArgument(f"id must be that of a procedure, got {id!r:.40}")
-    return id

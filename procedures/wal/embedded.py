@@ -49,7 +49,7 @@ class WalTables:
         if known is None:
             last = self._store.row(_LAST_TABLE)
             known = u32(FIRST_USER_TABLE if last is None else int.from_bytes(last, "big") + 1)
-            await self._store.write_rows([put(key, known, cond=0), put(_LAST_TABLE, known)])
+            await self._store.write([put(key, known, cond=0), put(_LAST_TABLE, known)])
         return TableId(int.from_bytes(known, "big"))
 
     async def writable(self, namespace: str, table: str) -> TableId:

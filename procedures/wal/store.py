@@ -48,6 +48,7 @@ from procedures.wal.journal import Counts, Journal, Terms
 from procedures.wal.logs import Logs
 from procedures.wal.replay import Report, replay
 from procedures.wal.rows import RowReads
+from txn.results import ScanPage
 
 _STEPS: Final = table_prefix(system.PROCEDURE_STEPS)
 
@@ -205,7 +206,7 @@ class WalStore:
         spans = inbox_rows.left_of(id)
         return [key for start, end in spans for key in self._rows.keys(start, end)]
 
-    async def write_rows(self, ops: Sequence[Op]) -> int:
+    async def write(self, ops: Sequence[Op]) -> int:
         """Write rows that belong to no step; their version. Raises what `refuse` raises."""
         self._journal.check()
         self._rows.refuse(ops, 0)
@@ -352,6 +353,21 @@ class WalStore:
             if value is not None:  # else it is being forgotten
                 old += records.decode_entries(value, f"steps of procedure {record.id}")
         return [*old, *record.history][-limit:]
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        """procedures.pools.rows.Rows, as `write`, `scan` and `now`."""
+        version, value = self._rows.newest(key)
+        return value, version
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
+        reads = await self.reads()
+        try:
+            return await reads.scan(start, end, limit=limit)
+        finally:
+            await reads.close()
+
+    async def now(self) -> int:
+        return self._journal.next
 
     def row(self, key: bytes) -> bytes | None:
         """What a row holds now, perhaps not durable yet."""

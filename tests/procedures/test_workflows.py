@@ -37,6 +37,7 @@ from tests.procedures.lab import refusal, run
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import submission
 from tests.procedures.test_step_deadlines import in_office
+from tests.procedures.test_talking import summing
 from tests.procedures.zoo import breaks, bump, count_down, count_up
 
 REMOTE = pytest.mark.parametrize("remote", [False, True], ids=["master", "worker"])
@@ -554,6 +555,33 @@ async def test_j23_a_plain_function_in_a_directory(tmp_path: Path) -> None:
         id = await p.submit(shopping, [Order("a", 2)])
     async with aopen(tmp_path, procedures=[shopping]) as p:
         assert await p.wait(id, timeout_ms=30_000) == [5, 5, 6, 10]
+
+
+async def test_j23_one_talks_to_it_in_a_directory(tmp_path: Path) -> None:
+    """Without a cluster a workflow could wait for a signal that nobody can send; or what was sent
+    before the directory was closed was lost, or what nobody took stayed for ever.
+    """
+    async with aopen(tmp_path, procedures=[summing, waits]) as p:
+        heard = await p.submit(waits, 3_600_000)
+        assert await p.send(heard, "news", "one", key="a")
+        assert not await p.send(heard, "news", "one", key="a")
+        total = await p.submit(summing, 5)
+        assert await p.update(total, "add", 3, key="k", timeout_ms=30_000) == 3
+        assert (await p.query(total, "so_far"))[0] == 3
+    async with aopen(tmp_path, procedures=[summing, waits]) as p:
+        assert await p.update(total, "add", 3, key="k", timeout_ms=30_000) == 3
+        with pytest.raises(Refused) as refused:
+            await p.update(total, "add", -3, key="l", timeout_ms=30_000)
+        assert refused.value.code == "NEGATIVE"
+        assert await p.update(total, "add", 4, key="m", timeout_ms=30_000) == 7
+        assert await p.wait(total, timeout_ms=30_000) == 7
+        await p.send(heard, "unknown", "left behind")
+        await p.send(heard, "stop")
+        assert await p.wait(heard, timeout_ms=30_000) == ["one", "stopped"]
+        for id in (heard, total):
+            await p.acknowledge(id)
+        left = [key for id in (heard, total) for key in p.store._left_of(id)]
+        assert [key for key in left if p.store.row(key) is not None] == []
 
 
 def test_j23_the_guides_example_runs(
