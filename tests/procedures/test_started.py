@@ -73,6 +73,8 @@ class Host(Zoo):
     async def end(self, ctx: StepContext) -> Outcome:
         token = ctx.state["token"]
         came: Any = await ctx.completed(token) if token else None
+        if token and came is None:  # it only looks, after a restart
+            return ctx.until_done(token, then="end")
         return p.done([ctx.state["guest"], came and [came.ok, came.result or came.error["code"]]])
 
 

@@ -411,9 +411,9 @@ class Patient(Zoo):
         await trace(ctx, "end")
 
 
-async def count_up(ctx: StepContext, key: str) -> int:
+async def count_up(ctx: StepContext, key: str) -> str:
     await bump(ctx, key)
-    return ctx.attempt
+    return key
 
 
 async def count_down(ctx: StepContext, key: str) -> None:
@@ -611,7 +611,7 @@ CASES = [
         "story",
         None,
         "SUCCESS",
-        [1, "ValueError", 1],
+        ["one", "ValueError", 1],
         numbers={"one": 1, "two": 1, "three": 1, "broken": 0},
     ),
     *(
@@ -629,7 +629,7 @@ CASES = [
         "story",
         {"do": ["rounds"]},
         "SUCCESS",
-        [1, "ValueError", 3],
+        ["one", "ValueError", 3],
         numbers={"one": 3, "two": 3, "three": 3, "broken": 0},
     ),
     Case("swift", None, "SUCCESS", "swiftly", numbers={"swift": 1, "ended": 0}),
