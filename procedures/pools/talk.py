@@ -26,7 +26,7 @@ class Talk:
     def __init__(self, executor: Executor, rows: Rows) -> None:
         self._executor, self._rows = executor, rows
 
-    async def signal(self, args: dict[str, Any]) -> object:
+    async def signal(self, args: dict[str, Any]) -> dict[str, Any]:
         id = id_of(args)
         payload = plain_data.encode(
             args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
@@ -45,7 +45,7 @@ class Talk:
         self._executor.signal(inbox.signal_event(id, name))
         return {"sent": sent}
 
-    async def complete(self, args: dict[str, object]) -> object:
+    async def complete(self, args: dict[str, Any]) -> dict[str, Any]:
         token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
         failed = args.get("error") is not None
         if failed and args.get("result") is not None:
@@ -62,11 +62,11 @@ class Talk:
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}
 
-    async def query(self, args: dict[str, object]) -> object:
+    async def query(self, args: dict[str, Any]) -> dict[str, Any]:
         name = checked_text("query", args.get("name"), limits.NAME_CHARS_MAX)
         return {"result": await self._executor.query(id_of(args), name, args.get("args"))}
 
-    async def update(self, args: dict[str, Any]) -> object:
+    async def update(self, args: dict[str, Any]) -> dict[str, Any]:
         """Keep it, once, and wait for its answer as long as the caller does; he asks again."""
         id, executor = id_of(args), self._executor
         name = checked_text("update", args.get("name"), limits.NAME_CHARS_MAX)
