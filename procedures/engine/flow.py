@@ -270,7 +270,8 @@ class Flow:
     def _typed(self, call: Call[Any]) -> Any:
         value = call.entry.value if call.entry.kind != SLEEP else None
         if call.entry.kind == UPDATE:
-            return Update(*value)
+            key, args = call.entry.value
+            return Update(key, args)
         kind = None if call.fn is None else result_shape(call.fn)
         return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
 
