@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from kv.base.errors import KvorumError
 from kvorum.api.model import BatchOp, Put
 from kvorum.verify.client import NAMESPACE, Client
+from kvorum.verify.random_choices import Chance
 from kvorum.verify.workloads.base import Workload
 
 KEYS = ("a", "f", "m", "t")
@@ -46,11 +47,17 @@ class Stale(Workload):
             case 3:
                 await self._read(client, "read", group, 0)
             case _:
-                at = client.chance.pick(self._moments) if self._moments else 0
+                at = self._moment(client.chance)
                 await self._read(client, "read", group, at)
                 with suppress(KvorumError):  # an older one will do
                     moment = await client.db.timestamp()
                     self._moments = [*self._moments[1 - MOMENTS_MAX :], moment]
+
+    def _moment(self, chance: Chance) -> int:
+        """Every second one is the newest: what is committed by then may be on its way still."""
+        if not self._moments:
+            return 0
+        return self._moments[-1] if chance.below(2) else chance.pick(self._moments)
 
     async def final(self, client: Client) -> bool:
         for group in range(self._groups):

@@ -467,7 +467,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="who has applied up to a mark has all versions at or below it",
         patches=lambda: [(reader, "must_wait", _not_for_marks)],
         tune=_set(workload="stale", replica_age_ms=1, nodes=3, rates=(), think_s=0.003),
-        needed=3,
+        needed=8,
     ),
     "replicas-step-over-intents": Mutation(
         what="a replica that does not lead takes no notice of intents",

@@ -69,6 +69,25 @@ async def written(db: AsyncDatabase, value: str) -> None:
     await db.run(all_of_them)
 
 
+async def led_by(cluster: Cluster, number: int, *, meta: bool = False) -> None:
+    """All partitions of the tables that `made` makes, or the meta partition."""
+
+    def placed() -> bool:
+        others = [node for node in cluster.nodes.values() if node.number != number]
+        given = [
+            (node, one) for node in others for one in node.led() if (one == META_PARTITION) == meta
+        ]
+        for node, partition in given:
+            assert node.node is not None
+            assert node.life is not None
+            replica = node.node.store.manager.replica(PartitionId(partition))
+            assert replica is not None
+            node.life.enter(_transfer, replica, number)
+        return not given and len(cluster.nodes[number].led()) >= (1 if meta else len(KEYS))
+
+    await cluster.until(placed, 20, f"node {number} leads")
+
+
 async def _read(db: AsyncDatabase) -> list[bytes]:
     return [row.value for row in await db.table(NS, "t").multi_get(KEYS) if row is not None]
 
@@ -171,25 +190,6 @@ def a_snapshot_is_read_across_a_change_of_leader() -> None:
     """At a timestamp of the old leader's faster clock, before the change and after a write. The old
     leader dies at once after it, so that nobody hears of that timestamp.
     """
-
-    async def led_by(cluster: Cluster, number: int, *, meta: bool = False) -> None:
-        def placed() -> bool:
-            others = [node for node in cluster.nodes.values() if node.number != number]
-            given = [
-                (node, one)
-                for node in others
-                for one in node.led()
-                if (one == META_PARTITION) == meta
-            ]
-            for node, partition in given:
-                assert node.node is not None
-                assert node.life is not None
-                replica = node.node.store.manager.replica(PartitionId(partition))
-                assert replica is not None
-                node.life.enter(_transfer, replica, number)
-            return not given and len(cluster.nodes[number].led()) >= (1 if meta else len(KEYS))
-
-        await cluster.until(placed, 20, f"node {number} leads")
 
     async def story(cluster: Cluster) -> None:
         await as_client(cluster, made)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kv.base.errors import KvorumError
+from kv.base.limits import TSO_AHEAD_MS
 from kv.replica.ranges import slices
 from kvorum.verify.catalog import WORKLOADS, judge
 from kvorum.verify.client import Client
@@ -93,6 +94,8 @@ class World:
             return
         if self.plan.clock:  # who has no token sees what was written when clocks have passed it
             await asyncio.sleep(PEACE_S)
+        if self.plan.replica_age_ms:  # a new oracle is ahead of time: replicas would not be asked
+            await asyncio.sleep(TSO_AHEAD_MS / 1000)
         self._born = self._partitions()
         cluster.note("phase 1")
         cluster.faulty = True
