@@ -22,7 +22,7 @@ def verify(
         str, typer.Option(help="Faults: some of kill, pause, cut, restart; or none.")
     ] = "",
     nodes: Annotated[
-        int | None, typer.Option(help="Nodes of a new local cluster; 3 if left out.")
+        int | None, typer.Option(help="Nodes of a new local cluster; 3 if left out (1 of two).")
     ] = None,
     data: Annotated[
         Path | None,
@@ -62,9 +62,9 @@ def verify(
     """Run a workload, hurt the cluster, and check that clients saw nothing impossible.
 
     Use a TEST cluster: faults are real. Workloads: register, list-append, bank, set, cycle,
-    long-fork, monotonic, batch, unique-ids, procedure, feed, stale, causal, and, with --isolation
-    serializable, skew. Exit code 0: no anomaly, 1: anomalies, or a cluster that did not come back,
-    2: wrong usage.
+    long-fork, monotonic, batch, unique-ids, procedure, feed, stale, causal, with --isolation
+    serializable skew, and sites, alone: it makes two clusters. Exit code 0: no anomaly, 1:
+    anomalies, or a cluster that did not come back, 2: wrong usage.
     """
     try:
         if check is not None:

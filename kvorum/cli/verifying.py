@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -39,7 +39,7 @@ _NODES_MAX = 9  # of a local cluster
 _PROGRESS_S = 2.0
 _STOP_S = 20.0
 
-MakeNemesis = Callable[[], "Nemesis"] | None
+MakeNemeses = Callable[[], Sequence["Nemesis"]]
 
 
 def check_file(path: Path, *, json: bool) -> int:
@@ -87,15 +87,15 @@ class Verification:
         progress.say(f"seed {wanted.seed}")
         with _terminable():
             if self.connect:
-                return self._finish(session, self.connect, None, progress)
-            with self._cluster(progress, session) as cluster:
-                make = self._nemesis(cluster, kinds, session, progress) if kinds else None
-                return self._finish(session, cluster.connect, make, progress)
+                return self._finish(session, [self.connect], list, progress)
+            with self._clusters(progress, session) as clusters:
+                make = self._nemeses(clusters, kinds, session, progress) if kinds else list
+                return self._finish(session, [one.connect for one in clusters], make, progress)
 
     def _checked(self) -> tuple[Wanted, Sequence[Kind]]:
         """What is to be done. Raises typer.BadParameter: nothing was begun."""
         from kv.base.adapters import SystemRng
-        from kvorum.verify.catalog import WORKLOADS
+        from kvorum.verify.catalog import WORKLOADS, workload
         from kvorum.verify.plan import parse_kinds
         from kvorum.verify.session import Wanted
 
@@ -104,7 +104,9 @@ class Verification:
             names = [
                 name
                 for name, kind in WORKLOADS.items()
-                if self.isolation in kind.isolations and (self.clock or ORACLE) in kind.clocks
+                if self.isolation in kind.isolations
+                and (self.clock or ORACLE) in kind.clocks
+                and kind.clusters == 1
             ]
         for name in names:
             if name in WORKLOADS and (self.clock or ORACLE) not in WORKLOADS[name].clocks:
@@ -122,13 +124,18 @@ class Verification:
                 run_id=rng.token(4).hex(),
                 isolation=self.isolation,
             )
-            kinds = parse_kinds(self.faults, self._count())
+            kinds = parse_kinds(self.faults, self._count(workload(names[0]).clusters))
         except InvalidArgument as e:
             raise typer.BadParameter(e.message) from e
         if self.connect and (kinds or self.nodes is not None or self.data is not None):
             raise typer.BadParameter(
                 "--connect runs without faults on a cluster that is there: --nemesis, --nodes and "
                 "--data are for local clusters"
+            )
+        if workload(names[0]).clusters > 1 and (self.connect or self._found()):
+            raise typer.BadParameter(
+                f"{names[0]} makes clusters of its own: leave --connect and "
+                "the --data of another one out"
             )
         if self.clock is not None and (self.connect or self._found()):
             raise typer.BadParameter("--clock is for a new local cluster: leave it out")
@@ -138,23 +145,31 @@ class Verification:
             raise typer.BadParameter(f"{self.history.parent}, for --history, is no directory")
         return wanted, kinds
 
-    def _nemesis(
-        self, cluster: LocalCluster, kinds: Sequence[Kind], session: Session, progress: _Progress
-    ) -> Callable[[], Nemesis]:
+    def _nemeses(
+        self,
+        clusters: Sequence[LocalCluster],
+        kinds: Sequence[Kind],
+        session: Session,
+        progress: _Progress,
+    ) -> Callable[[], list[Nemesis]]:
+        """One for each, with a plan of its own."""
         from kv.base.adapters import SeededRng
         from kvorum.verify.nemesis import Nemesis
         from kvorum.verify.plan import plan
         from kvorum.verify.random_choices import Chance
 
-        faults = plan(
-            Chance(SeededRng(f"{session.wanted.seed}/nemesis")), kinds, session.wanted.seconds
-        )
+        def made(number: int, cluster: LocalCluster) -> Nemesis:
+            which = f"cluster {number}: " if number else ""
+            chance = Chance(SeededRng(f"{session.wanted.seed}/nemesis{which}"))
 
-        def on_fault(what: str, numbers: list[int]) -> None:
-            session.fault(what, numbers)
-            progress.say(f"    {what} {', '.join(map(str, numbers))}".rstrip())
+            def on_fault(what: str, numbers: list[int]) -> None:
+                session.fault(which + what, numbers)
+                progress.say(f"    {which}{what} {', '.join(map(str, numbers))}".rstrip())
 
-        return lambda: Nemesis(cluster, faults, on_fault)
+            return Nemesis(cluster, plan(chance, kinds, session.wanted.seconds), on_fault)
+
+        first = len(clusters) > 1
+        return lambda: [made(number, one) for number, one in enumerate(clusters, first)]
 
     # -------------------------------------------------------------------------------- cluster
 
@@ -164,38 +179,51 @@ class Verification:
 
         return self.data is not None and LocalCluster.exists(self.data)
 
-    def _count(self) -> int:
-        """How many nodes there are or will be."""
+    def _count(self, clusters: int) -> int:
+        """How many nodes there are or will be in each cluster."""
         from kvorum.programs.localcluster import LocalCluster
 
         if self.data is not None and self._found():
             return len(LocalCluster.open(self.data).nodes)
-        return _NODES if self.nodes is None else self.nodes
+        if self.nodes is None:
+            return _NODES if clusters == 1 else 1
+        return self.nodes
 
     @contextmanager
-    def _cluster(self, progress: _Progress, session: Session) -> Iterator[LocalCluster]:
-        """A running local cluster; one that was made here is stopped in any case."""
+    def _clusters(self, progress: _Progress, session: Session) -> Iterator[list[LocalCluster]]:
+        """Running local clusters, each of which knows where the other one is; those that were made
+        here are stopped in any case.
+        """
         from kvorum.programs.localcluster import LocalCluster
+        from kvorum.verify.workloads.sites import OTHER
 
         if self.data is not None and self._found():
-            yield LocalCluster.open(self.data)
+            yield [LocalCluster.open(self.data)]
             return
-        count = self._count()
-        with self._directory(progress) as directory:
-            cluster = LocalCluster.create(
-                *(directory, count, self.port or _free_port(count)), clock=self.clock or ""
-            )
-            try:
-                modules = sorted({m for run in session.kinds for m in run.modules})
-                options = ("--procedure-modules", ",".join(modules)) if modules else ()
-                for node in list(cluster.nodes):
-                    cluster.start(node.id, options)
-                numbers = [node.id for node in cluster.nodes]
-                cluster.wait_ready(numbers, on_ready=lambda _number: None)
-                progress.say(f"{len(numbers)} nodes run in {directory}")
-                yield cluster
-            finally:
-                cluster.down(within_s=_STOP_S)
+        count = self._count(session.clusters)
+        base = self.port or _free_port(count * session.clusters)
+        modules = sorted({m for run in session.kinds for m in run.modules})
+        with self._directory(progress) as directory, ExitStack() as stack:
+            made = []
+            for number in range(session.clusters):
+                where = directory / f"cluster-{number + 1}" if session.clusters > 1 else directory
+                first = base + PORTS_PER_NODE * count * number
+                one = LocalCluster.create(where, count, first, clock=self.clock or "")
+                stack.callback(one.down, within_s=_STOP_S)
+                made.append(one)
+            for number, one in enumerate(made):
+                options = ["--procedure-modules", ",".join(modules)] if modules else []
+                if len(made) > 1:
+                    file = one.directory / "sites.toml"
+                    file.write_text(f'[{OTHER}]\nurl = "kvorum://{made[number - 1].connect}"\n')
+                    options += ["--sites-file", str(file)]
+                for node in list(one.nodes):
+                    one.start(node.id, tuple(options))
+            for one in made:
+                numbers = [node.id for node in one.nodes]
+                one.wait_ready(numbers, on_ready=lambda _number: None)
+                progress.say(f"{len(numbers)} nodes run in {one.directory}")
+            yield made
 
     @contextmanager
     def _directory(self, progress: _Progress) -> Iterator[Path]:
@@ -215,7 +243,7 @@ class Verification:
     # ------------------------------------------------------------------------------------ end
 
     def _finish(
-        self, session: Session, url: str, make_nemesis: MakeNemesis, progress: _Progress
+        self, session: Session, urls: Sequence[str], nemeses: MakeNemeses, progress: _Progress
     ) -> int:
         """Run, write the histories whatever happens, print; the exit code."""
         from kvorum.verify.catalog import judge
@@ -223,7 +251,7 @@ class Verification:
 
         problems: list[str] = []
         try:
-            problems = asyncio.run(_interruptible(session, url, make_nemesis, progress))
+            problems = asyncio.run(_interruptible(session, urls, nemeses, progress))
         except KvorumError as e:
             if not session.begun:
                 raise
@@ -235,8 +263,9 @@ class Verification:
         code = _exit_code(found, problems)
         self._clean = code == output.DONE
         if self._clean and not self.keep:
-            with suppress(KvorumError):
-                asyncio.run(session.drop(url))
+            for url in urls:
+                with suppress(KvorumError):
+                    asyncio.run(session.drop(url))
         kept = None if self._clean and not self.keep else self._kept
         _print(found, session.histories, problems, json=self.json, kept=kept)
         return code
@@ -270,7 +299,7 @@ def _terminable() -> Iterator[None]:
 
 
 async def _interruptible(
-    session: Session, url: str, make_nemesis: MakeNemesis, progress: _Progress
+    session: Session, urls: Sequence[str], nemeses: MakeNemeses, progress: _Progress
 ) -> list[str]:
     """The session. The first Ctrl-C or SIGTERM ends it in order; who is healing then is not
     disturbed by more of them.
@@ -292,7 +321,7 @@ async def _interruptible(
     for number in numbers:
         loop.add_signal_handler(number, stop)
     try:
-        return await session.run(url, make_nemesis)
+        return await session.run(urls, nemeses)
     except asyncio.CancelledError:
         if not interrupted:
             raise
@@ -309,7 +338,7 @@ async def _interruptible(
 
 def _free_port(count: int) -> int:
     """A BASE for `count` nodes on which nobody listens now. Raises Unavailable."""
-    for base in range(PORT, PORT + _PORTS_TRIED, PORTS_PER_NODE * (_NODES_MAX + 1)):
+    for base in range(PORT, PORT + _PORTS_TRIED, PORTS_PER_NODE * (2 * _NODES_MAX + 1)):
         first = base + PORTS_PER_NODE
         if not any(map(_in_use, range(first, first + PORTS_PER_NODE * count))):
             return base

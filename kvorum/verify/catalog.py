@@ -20,6 +20,7 @@ from kvorum.verify.checkers import (
     procedures,
     refusals,
     sets,
+    sites,
     skew,
     stale,
     transactions,
@@ -39,6 +40,7 @@ from kvorum.verify.workloads.monotonic import Monotonic
 from kvorum.verify.workloads.procedure import Procedures
 from kvorum.verify.workloads.register import Register
 from kvorum.verify.workloads.sets import Set
+from kvorum.verify.workloads.sites import Sites
 from kvorum.verify.workloads.skew import Skew
 from kvorum.verify.workloads.stale import Stale
 from kvorum.verify.workloads.uniqueids import UniqueIds
@@ -60,6 +62,7 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (Feed, (feed.check,)),
     (Skew, (skew.check,)),
     (Causal, (causal.check,)),
+    (Sites, (sites.check,)),
 )
 WORKLOADS: Final[Mapping[str, type[Workload]]] = {kind.name: kind for kind, _ in _ALL}
 CHECKERS: Final[Mapping[str, Sequence[Checker]]] = {

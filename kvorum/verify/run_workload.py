@@ -89,7 +89,7 @@ class Run:
         deadline = self._monotonic() + self._settings.final_s
         while True:
             try:
-                return await self.workload.prepare(self._databases[0], self._settings.table)
+                return await self.workload.begin(self._databases, self._settings.table)
             except KvorumError as e:
                 again = e.disposition in ("retry", "reroute", "unknown_outcome")
                 if not again or self._monotonic() > deadline:
@@ -122,7 +122,8 @@ class Run:
         deadline = self._monotonic() + self._settings.final_s
         while not await self.workload.final(client):
             if self._monotonic() > deadline:
-                last = next(e.error for e in reversed(self.history.events) if e.type == "fail")
+                errors = (e.error for e in reversed(self.history.events) if e.type == "fail")
+                last = next(errors, "not the one that it should be")
                 raise Unavailable(
                     f"{self.workload.name}: the end could not be read within "
                     f"{self._settings.final_s:.0f} s after the faults were over; the last answer "

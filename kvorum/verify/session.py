@@ -47,6 +47,11 @@ class Wanted:
             raise InvalidArgument(f"seconds must be 1 to {VERIFY_SECONDS_MAX}, got {self.seconds}")
         if not 0 < self.clients <= VERIFY_CLIENTS_MAX:
             raise InvalidArgument(f"clients must be 1 to {VERIFY_CLIENTS_MAX}, got {self.clients}")
+        about = {workload(name).clusters for name in self.workloads}
+        if len(about) > 1:
+            raise InvalidArgument("a workload of two clusters (sites) is run without others")
+        if self.clients < (clusters := about.pop()):
+            raise InvalidArgument(f"clients must be {clusters} or more, one for each cluster")
         if self.isolation not in ISOLATIONS:
             known = " or ".join(ISOLATIONS)
             raise InvalidArgument(f"isolation is {known}, not {self.isolation!r}")
@@ -72,6 +77,11 @@ class Session:
         return [workload(name) for name in self.wanted.workloads]
 
     @property
+    def clusters(self) -> int:
+        """How many it is about."""
+        return self.kinds[0].clusters
+
+    @property
     def histories(self) -> list[History]:
         return [run.history for run in self.runs]
 
@@ -81,26 +91,27 @@ class Session:
         for run in self.runs:
             run.recorder.note(named, fault=True)
 
-    async def run(self, url: str, nemesis: Callable[[], Nemesis] | None) -> list[str]:
-        """Everything, in order. Returns what the nemesis found (nodes that ended by themselves).
+    async def run(self, urls: Sequence[str], nemeses: Callable[[], Sequence[Nemesis]]) -> list[str]:
+        """Everything, in order, on these clusters, of each of which there may be a nemesis. Returns
+        what they found (nodes that ended by themselves).
 
-        The nemesis is made first: what runs then is to run at the end. Raises KvorumError when the
+        They are made first: what runs then is to run at the end. Raises KvorumError when the
         cluster cannot be used, or does not answer after the faults are over.
         """
-        async with self._databases(url) as databases:
+        async with self._databases(urls) as databases:
             self.runs = [self._run(name, databases) for name in self.wanted.workloads]
-            hurt = nemesis() if nemesis else None
+            hurt = nemeses()
             try:
                 for run in self.runs:
                     await run.prepare()
                 self.begun = True
                 await self._load(hurt)
             finally:
-                if hurt is not None:
-                    await hurt.heal()
+                for one in hurt:
+                    await one.heal()
             for run in self.runs:
                 await run.final()
-            return hurt.deaths if hurt else []
+            return [death for one in hurt for death in one.deaths]
 
     async def drop(self, url: str) -> None:
         """Remove the tables of this run."""
@@ -108,15 +119,15 @@ class Session:
             for name in self.wanted.workloads:
                 await db.drop_table(NAMESPACE, self._table(name))
 
-    async def _load(self, nemesis: Nemesis | None) -> None:
+    async def _load(self, nemeses: Sequence[Nemesis]) -> None:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for run in self.runs:
                 group.create_task(run.load(stop))
-            faults = group.create_task(nemesis.run()) if nemesis else None
+            faults = [group.create_task(one.run()) for one in nemeses]
             await asyncio.sleep(self.wanted.seconds)
-            if faults is not None:
-                faults.cancel()  # a plan ends in time, but starting a node may take longer
+            for one in faults:
+                one.cancel()  # a plan ends in time, but starting a node may take longer
             stop.set()
 
     def _run(self, name: str, databases: Sequence[AsyncDatabase]) -> Run:
@@ -145,13 +156,14 @@ class Session:
         return f"{name.replace('-', '_')}_{self.wanted.run_id}"
 
     @asynccontextmanager
-    async def _databases(self, url: str) -> AsyncIterator[list[AsyncDatabase]]:
+    async def _databases(self, urls: Sequence[str]) -> AsyncIterator[list[AsyncDatabase]]:
+        """One cluster's after the other's, in turn."""
         count = min(CONNECTIONS_MAX, self.wanted.clients * len(self.wanted.workloads))
         async with AsyncExitStack() as stack:
             opened = [
                 await stack.enter_async_context(
-                    await aconnect(url, timeout_ms=OPERATION_MS, near="")
+                    await aconnect(urls[number % len(urls)], timeout_ms=OPERATION_MS, near="")
                 )
-                for _ in range(count)
+                for number in range(count - count % len(urls))
             ]
             yield opened

@@ -29,6 +29,8 @@ class Workload(ABC):
     """Under which of them the workload has something to check."""
     clocks: ClassVar[Sequence[str]] = (ORACLE,)
     """With which of them what it checks is promised."""
+    clusters: ClassVar[int] = 1
+    """How many clusters it is about. Of more, client I works on the one numbered I modulo that."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -36,6 +38,10 @@ class Workload(ABC):
     def parameters(self) -> dict[str, object]:
         """What the checker must know; it goes into the header of the history."""
         return {}
+
+    async def begin(self, databases: Sequence[AsyncDatabase], table: str) -> None:
+        """`prepare`, by the first of the databases. May run again after a failure."""
+        await self.prepare(databases[0], table)
 
     async def prepare(self, db: AsyncDatabase, table: str) -> None:
         """Make the table and what lies in it at the beginning. May run again after a failure."""

@@ -68,7 +68,8 @@ class Pair:
             await cluster.start()
             cluster.nodes[1].ports.clock.skew_ms = site * self._skew_ms  # type: ignore[attr-defined]
             here = self.backend(site)
-            await here.create_namespace(NAMESPACE)
+            for name in {NAMESPACE, *(table.namespace for table in TABLES)} - {NS}:
+                await here.create_namespace(name)
             names = [(NAMESPACE, CURSORS), (NAMESPACE, CONFLICTS)]
             names += [(table.namespace, table.name) for table in TABLES]
             for name in names:

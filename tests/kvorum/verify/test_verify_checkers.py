@@ -419,6 +419,48 @@ FEED_CLEAN = [
     fed().does("event", F0, event(5, a="1")),  # there was no b to delete
 ]
 
+# ----------------------------------------------------------------------------------------- sites
+
+
+def put(told: str, table: str = "last") -> tuple[str, dict[str, Any]]:
+    return "write", {"site": 0, "table": table, "key": "a", "told": told}
+
+
+def two_sites() -> Story:
+    """A counter and a set with one of each, and a row that was replaced once."""
+    story = Story("sites").does(*put("1<"), version=10).does(*put("2<1"), version=20)
+    return story.does(*put("4", "counter"), version=11).does(*put("6", "set"), version=13)
+
+
+def sites_end(story: Story, *told: str, there: dict[str, str] | None = None, **here: str) -> Story:
+    """`here` is what both have at key a, but for `there`, of the second."""
+    rows = {f"{table}/a": value for table, value in (SITES_END | here).items()}
+    story.does("final", {}, [rows, {**rows, **(there or {})}])
+    return story.does("final-conflicts", {}, list(told))
+
+
+SITES_END = {"last": "2<1", "counter": "1", "set": "[6]"}
+SITES = {
+    "differ": sites_end(two_sites(), there={"last/a": "1<"}),
+    "from-nowhere": sites_end(two_sites(), last="9<"),
+    "overtaken": sites_end(two_sites(), last="1<"),
+    "vanished": sites_end(two_sites().does(*put("3<1"), version=30), last="3<1"),
+    "lost: of a counter": sites_end(two_sites(), counter="0"),
+    "lost: of a set": sites_end(two_sites(), set="[]"),
+    "doubled: of a counter": sites_end(two_sites(), counter="2"),
+    "doubled: of a set": sites_end(two_sites(), set="[6, 6]"),
+    "doubled: nobody's": sites_end(two_sites(), set="[6, 7]"),
+}
+SITES_CLEAN = [
+    sites_end(two_sites()),
+    sites_end(two_sites().does(*put("3<1"), version=30), "2<1", last="3<1"),
+    sites_end(two_sites().maybe(*put("5", "counter")), counter="2"),
+    sites_end(two_sites().maybe(*put("5", "counter"))),
+    sites_end(two_sites().maybe(*put("3<2")), last="3<2"),
+    sites_end(two_sites().fails(*put("3<2"))),
+    two_sites(),
+]
+
 WRONG = {
     "refused": Story("set").fails("add", add(1), wrong="the key is empty").does("final", ROUND, []),
 }
@@ -435,6 +477,7 @@ ALL_BAD = {
     "unique-ids": UNIQUE,
     "skew": SKEW,
     "feed": FEED,
+    "sites": SITES,
 }
 ALL_CLEAN = {
     "bank": BANK_CLEAN,
@@ -448,6 +491,7 @@ ALL_CLEAN = {
     "unique-ids": [taken_at_once()],
     "skew": SKEW_CLEAN,
     "feed": FEED_CLEAN,
+    "sites": SITES_CLEAN,
 }
 
 

@@ -75,7 +75,11 @@ def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong."""
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
-    others = [name for name in WORKLOADS if name not in ("stale", "causal")]  # see below
+    others = [
+        name
+        for name, kind in WORKLOADS.items()
+        if name not in ("stale", "causal") and kind.clusters == 1  # see below
+    ]
     workload = rng.choice([*others, *MOSTLY])
     plan = Plan(
         nodes=nodes,
