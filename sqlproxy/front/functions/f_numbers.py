@@ -614,29 +614,58 @@ def _trim_scale(value: Decimal) -> Decimal:
     return quantized(found, max(scale_of(found), 0))
 
 
-def _whole(value: Decimal, scale: int) -> int:
-    """10^scale times of it. With a break: it takes the square of its digits."""
-    found = int(value.scaleb(scale, context=EXACT))
+_SHORT_DIGITS: Final = 1_000  # int() and Decimal() take the square of the digits
+
+
+def whole_of(value: Decimal) -> int:
+    """int(value), by halves. Source: CPython's _pylong.py."""
+    digits = format(value, "f").partition(".")[0]
+
+    def part(begin: int, end: int) -> int:
+        if end - begin <= _SHORT_DIGITS:
+            return int(digits[begin:end])
+        middle = (begin + end) // 2
+        return int(part(begin, middle) * 10 ** (end - middle)) + part(middle, end)
+
+    found = part(digits.startswith("-"), len(digits))
     pause()
-    return found
+    return -found if digits.startswith("-") else found
+
+
+def decimal_of(whole: int) -> Decimal:
+    """Decimal(whole), by halves. Source: CPython's _pylong.py."""
+    powers: dict[int, Decimal] = {}
+
+    def part(rest: int, bits: int) -> Decimal:
+        if bits <= 3 * _SHORT_DIGITS:
+            return Decimal(rest)
+        low = bits // 2
+        if low not in powers:
+            powers[low] = EXACT.power(2, low)
+        high = part(rest >> low, bits - low)
+        return EXACT.fma(high, powers[low], part(rest & ((1 << low) - 1), low))
+
+    found = part(abs(whole), whole.bit_length())
+    pause()
+    return found.copy_negate() if whole < 0 else found
 
 
 def _numeric_gcd(a: Decimal, b: Decimal) -> Decimal:
     if not (a.is_finite() and b.is_finite()):
         return NAN
     scale = max(scale_of(a), scale_of(b))
-    whole = math.gcd(_whole(a, scale), _whole(b, scale))
+    whole = math.gcd(*(whole_of(one.scaleb(scale, context=EXACT)) for one in (a, b)))
     pause()
-    return Decimal(whole).scaleb(-scale, context=EXACT)
+    return decimal_of(whole).scaleb(-scale, context=EXACT)
 
 
 def _numeric_lcm(a: Decimal, b: Decimal) -> Decimal:
     if not (a.is_finite() and b.is_finite()):
         return NAN
     scale = max(scale_of(a), scale_of(b))
-    whole = math.lcm(_whole(a, scale), _whole(b, scale))
+    whole = math.lcm(*(whole_of(one.scaleb(scale, context=EXACT)) for one in (a, b)))
     pause()
-    return Decimal(whole).scaleb(-scale, context=EXACT)
+    return decimal_of(whole).scaleb(-scale, context=EXACT)
 
 
 def _numeric_to_int(name: str) -> Callable[[Decimal], int]:
