@@ -107,13 +107,13 @@ _CONCRETE: Final = {
 }
 VALUES[2276] = _TEXTS
 _KNOWN = sorted(
-    {
-        (proc.source, proc.args, proc)
+    {  # one of an operator and a function that are computed by the same
+        (proc.source, proc.args, proc.name in comparing.OPERATORS): (proc.source, proc.args, proc)
         for table in (r.OPERATORS, r.FUNCTIONS)
         for procs in table.values()
         for proc in procs
         if proc.kind in "of" and not proc.returns_set and all(arg in VALUES for arg in proc.args)
-    },
+    }.values(),
     key=lambda one: (one[0], one[1]),
 )
 _LONG_MAX: Final = 120  # calls of one function: the values of three texts are thousands
