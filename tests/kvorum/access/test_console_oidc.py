@@ -275,7 +275,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "of another issuer": {"iss": "https://evil.example"},
     "expired": {"exp": int(time.time()) - 3_600},
     "without an end": {"exp": None},
-    "not yet good": {"nbf": int(time.time()) + 3_600},
+    "not yet good": {"nbf": int(time.time()) + 10**6},
     "of nobody": {"sub": None},
     "of a list": {"sub": ["ann"]},
 }
