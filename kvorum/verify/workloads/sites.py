@@ -125,8 +125,9 @@ def _written(rule: str, number: int, old: str) -> tuple[str, str]:
             return str(number), str(int(old or 0) + 1)
         case "set":
             return str(number), json.dumps([*json.loads(old or "[]"), number])
-    value = f"{number}<{old.partition('<')[0]}"
-    return value, value
+        case _:
+            value = f"{number}<{old.partition('<')[0]}"
+            return value, value
 
 
 async def _told(db: AsyncDatabase) -> list[str]:
