@@ -14,7 +14,7 @@ from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Scope
 from sqlproxy.front.binding.typenames import type_of
 from sqlproxy.front.bound import statements as s
-from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.bound.exprs import Column, Expr, walk
 from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.ddl.ddl_granting import role_name, role_names, role_options
 from sqlproxy.front.ddl.ddl_options import option_value
@@ -190,8 +190,12 @@ def explain_options(body: Node) -> dict[str, str]:
         found[name] = (
             "on" if value in (None, True) else "off" if value is False else str(value).lower()
         )
-    if found.get("format", "text") not in ("text", "json"):
-        raise unsupported(f"EXPLAIN in the format {found['format']}")
+        if name == "format" and found[name] not in ("text", "json", "xml", "yaml"):
+            raise SqlError(
+                INVALID_PARAMETER,
+                f'unrecognized value for EXPLAIN option "format": "{found[name]}"',
+                position=at(part),
+            )
     return found
 
 
@@ -289,6 +293,9 @@ class Commands:
                 raise SqlError(SYNTAX_ERROR, "WHERE clause not allowed with COPY TO")
             with self.queries.within("COPY FROM WHERE conditions"):
                 where = self.queries.binder.condition(body["whereClause"], scope, "WHERE")
+            if self.queries.binder.system_columns:
+                raise unsupported("a system column in COPY … WHERE")
+            _check_chosen(where, target.table, columns)
         fields = tuple(_field(c, target.table, self.queries) for c in columns)
         return s.Copy(
             source=source,
@@ -318,6 +325,26 @@ class Commands:
                 raise SqlError("42701", f'column "{name}" specified more than once')
             found.append(column)
         return tuple(found)
+
+
+def _check_chosen(where: Expr, table: Table, columns: Sequence[TableColumn]) -> None:
+    """WHERE of COPY FROM asks of each row what the client has sent. Raises SqlError."""
+    known = table_columns(table)
+    for part in walk(where):
+        if isinstance(part, s.SubQuery):
+            message = "cannot use subquery in COPY FROM WHERE condition"
+            raise SqlError(UNSUPPORTED, message, position=part.pos + 1)
+        if not isinstance(part, Column):
+            continue
+        column = known[part.index]
+        if column.generated is not None:
+            raise SqlError(
+                "42P10",
+                "generated columns are not supported in COPY FROM WHERE conditions",
+                detail=f'Column "{column.name}" is a generated column.',
+            )
+        if column not in columns and (column.default_sql or column.sequence):
+            raise unsupported(f'COPY … WHERE over the default of column "{column.name}"')
 
 
 def _field(column: TableColumn, table: Table, queries: Queries) -> Field:

@@ -27,7 +27,7 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.stages.sequence_stages import inside, unnumbered
 from sqlproxy.pg.answers import Values
 from sqlproxy.rows.schema import Table
-from sqlproxy.session.explain.plan_trees import as_json
+from sqlproxy.session.explain.plan_trees import written
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.first_values import first_queries, unknown
@@ -77,12 +77,9 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
         )
         analyzed = await _analyzed(session, run, bound, plan, values, touched)
         lines = _with_scans(lines, touched.scans, env)
-    if explain.options.get("format", "text") == "json":
-        return at_once([(as_json(lines, analyzed),)])
-    lines += analyzed
-    if explain.options.get("format", "text") != "text":
-        raise unsupported(f"EXPLAIN (FORMAT {explain.options['format']})")
-    return at_once([(line,) for line in lines])
+    if (form := explain.options.get("format", "text")) != "text":
+        return at_once([(written(form, lines, analyzed),)])
+    return at_once([(line,) for line in (*lines, *analyzed)])
 
 
 def _numbered(query: object) -> bool:

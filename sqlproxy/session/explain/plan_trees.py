@@ -1,5 +1,5 @@
-"""The lines of EXPLAIN as PostgreSQL's JSON has plans: nodes with "Node Type" and "Plans" inside,
-so that what draws them (pgAdmin, DBeaver) can.
+"""The lines of EXPLAIN as PostgreSQL's JSON, XML and YAML have plans: nodes with "Node Type" and
+"Plans" inside, so that what draws them (pgAdmin, DBeaver) can.
 """
 
 from __future__ import annotations
@@ -8,15 +8,60 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 _NODE: Final = re.compile(
     r"(?P<type>(?:Seq|Index|Index Only) Scan|Insert|Update|Delete)(?P<back> Backward)?"
     r"(?: using (?P<index>.+?))?(?: on (?P<table>.+))?"
 )
 _CHANGES: Final = ("Insert", "Update", "Delete")
+_XML: Final = "http://www.postgresql.org/2009/explain"
 
 
-def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
+def written(form: str, lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
+    """A plan in the format json, xml or yaml; its lines as `_tree` takes them."""
+    whole = _tree(lines, analyzed)
+    match form:
+        case "xml":
+            inner = "\n".join(_as_xml("Query", whole, "  "))
+            return f'<explain xmlns="{_XML}">\n{inner}\n</explain>'
+        case "yaml":
+            return "\n".join(_as_yaml([whole], ""))
+        case _:
+            return json.dumps([whole], indent=2)
+
+
+def _as_xml(name: str, value: object, margin: str) -> list[str]:
+    tag = name.replace(" ", "-")
+    match value:
+        case dict():
+            inner = [line for k, v in value.items() for line in _as_xml(k, v, margin + "  ")]
+        case list():
+            one = "Plan" if name == "Plans" else "Item"
+            inner = [line for v in value for line in _as_xml(one, v, margin + "  ")]
+        case _:
+            return [f"{margin}<{tag}>{escape(str(value))}</{tag}>"]
+    return [f"{margin}<{tag}>", *inner, f"{margin}</{tag}>"]
+
+
+def _as_yaml(value: object, margin: str) -> list[str]:
+    """Its lines, but what is no tree: that stands behind its name."""
+    if not isinstance(value, dict | list):
+        return [json.dumps(value, ensure_ascii=False)]
+    found = []
+    if isinstance(value, list):
+        for inner in value:
+            first, *more = _as_yaml(inner, margin + "  ")
+            found += [f"{margin}- {first.lstrip()}", *more]
+        return found
+    for name, inner in value.items():
+        below = _as_yaml(inner, margin + "  ")
+        beside = "" if isinstance(inner, dict | list) else below.pop()
+        found += [f"{margin}{name}: {beside}", *below]
+    return found
+
+
+def _tree(lines: Sequence[str], analyzed: Sequence[str]) -> dict[str, object]:
     """`lines`: a node, what is said of it indented by two, what is below it by two and without a
     colon. `analyzed`: of EXPLAIN (ANALYZE).
     """
@@ -48,7 +93,7 @@ def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
                 whole[name] = float(value.removesuffix(" ms"))
             case _:
                 _tell(plan, name, value)
-    return json.dumps([whole], indent=2)
+    return whole
 
 
 def _tell(node: dict[str, object], name: str, value: str) -> None:

@@ -30,8 +30,11 @@ from kv.base.limits import (
 )
 from kv.base.ops import check
 from sqlproxy.catalog import catalog
+from sqlproxy.front.binding.fromitems import table_columns
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import Env, Wanting
+from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.closures.compiling import compile
 from sqlproxy.pg.answers import Columns, Part, Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.numbers import Numbers
@@ -42,6 +45,7 @@ from sqlproxy.session.state.state import State
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.writing import InsertPlan, Outcome
+from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.memory import Held, size_of_columns, size_of_rows
 from txn.bulk.load import Load
@@ -76,6 +80,33 @@ class Twins:
         return None
 
 
+class _Chosen:
+    """The rows that WHERE means. It sees a row as the client sent it: what is not copied is NULL
+    (sqlproxy/front/session_commands.py refuses columns that would get something else).
+    """
+
+    def __init__(self, session: State, copy: s.Copy, where: Expr) -> None:
+        """Raises SqlError."""
+        assert copy.target is not None
+        compiled = compile(where)
+        if compiled.numbered:
+            raise unsupported("a sequence in COPY … WHERE")
+        columns = table_columns(copy.target.table)
+        self._places = [columns.index(column) for column in copy.columns]
+        self._empty: list[object] = [None] * len(columns)
+        self._session, self._fn = session, compiled.fn
+
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
+        env, _ = environment(self._session, ())
+        return [row for row in paused(rows) if self._fn(self._whole(row), env) is True]
+
+    def _whole(self, row: Row) -> Row:
+        found = self._empty.copy()
+        for place, value in zip(self._places, row, strict=True):
+            found[place] = value
+        return found
+
+
 class Loader:
     """Takes the rows of one COPY. `take` them, then `finish`; `close` in any case."""
 
@@ -84,14 +115,13 @@ class Loader:
         copy: s.Copy = prepared.bound
         assert copy.target is not None
         assert prepared.declared is not None
-        if copy.where is not None:
-            raise unsupported("COPY … WHERE")
         session.check_writable("COPY FROM")
         # GENERATED ALWAYS is for INSERT: what is copied is there, also in PostgreSQL
         insert = s.Insert(
             text="", tree={}, target=copy.target, columns=copy.columns, overriding="system"
         )
         self._plan = InsertPlan(insert)
+        self._chosen = None if copy.where is None else _Chosen(session, copy, copy.where)
         self._session, self._declared = session, prepared.declared
         block = session.block
         sole = session.block.lone and not block.explicit and block.transaction is None
@@ -110,8 +140,12 @@ class Loader:
         return await self.take_parts([rows])
 
     async def take_parts(self, parts: Sequence[Part]) -> int:
-        """The same in parts, of which some are column by column."""
+        """The same in parts, of which some are column by column; how many of them WHERE means."""
+        if self._chosen is not None:
+            parts = [self._chosen(_rows(parts))]
         count = _count(parts)
+        if not count:
+            return 0
         if self._load is not None:
             await self._add(parts)
         elif not self._may_load:

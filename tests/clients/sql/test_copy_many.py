@@ -193,3 +193,25 @@ def test_p10_copy_that_is_canceled_leaves_nothing(sql: Sql, big: psycopg.Connect
     assert big.execute("SELECT count(*) FROM big").fetchone() == (0,)
     load(big, data)
     assert big.execute("SELECT count(*) FROM big").fetchone() == (MANY,)
+
+
+def test_p10_copy_of_the_rows_that_where_means(
+    db: psycopg.Connection, big: psycopg.Connection
+) -> None:
+    """asyncpg's copy_records_to_table(where=…) was refused; or the tag counts what was not kept."""
+    for numbers in (list(range(20)), list(range(20, 20 + MANY))):
+        with db.cursor() as cursor:
+            text = "COPY big (v, id, n, x, at) FROM STDIN WHERE big.id % 4 = 0 AND v IS NOT NULL"
+            with cursor.copy(text) as copy:
+                for row in lines(numbers).decode().splitlines():
+                    number, name, *more = row.split("\t")
+                    copy.write("\t".join((name, number, *more)) + "\n")
+            kept = [i for i in numbers if i % 4 == 0 and i % 7]
+            assert cursor.rowcount == len(kept)
+    every = [i for i in range(20 + MANY) if i % 4 == 0 and i % 7]
+    assert summary(db) == expected(every)
+    with db.cursor() as cursor, cursor.copy("COPY big (id, n) FROM STDIN WHERE id < 0") as copy:
+        copy.write("7\t1\n")
+    assert db.execute("SELECT count(*) FROM big").fetchone() == (len(every),)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match='the default of column "part"'):
+        db.cursor().copy("COPY big (id, n) FROM STDIN WHERE part = 'p'").__enter__()

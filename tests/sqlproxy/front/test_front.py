@@ -191,7 +191,12 @@ def test_p4_a_table_with_everything() -> None:
         ("copy t from stdin (format xml)", "22023"),
         ("copy t from stdin (delimiter 'ab')", "0A000"),
         ("copy t (g) from stdin", "42P10"),
+        ("copy t (a) from stdin where g = 1", "42P10"),
+        ("copy t (a) from stdin where a in (select 1)", "0A000"),
+        ("copy t (a) from stdin where count(*) > 1", "42803"),
+        ("copy t (a) from stdin where a", "42804"),
         ("explain (nosuch) select 1", "42601"),
+        ("explain (format toml) select 1", "22023"),
     ],
 )
 def test_p4_refused(text: str, state: str) -> None:

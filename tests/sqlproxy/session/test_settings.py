@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
-from sqlproxy.session.explain.plan_trees import as_json
+from sqlproxy.session.explain.plan_trees import written
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import SqlError
 
@@ -70,7 +71,7 @@ def test_p1_plans_are_trees_in_json() -> None:
         "    Key Range: [03, 04)",
         "    Filter: the whole WHERE",
     ]
-    (told,) = json.loads(as_json(lines, ["Rows: 3", "Execution Time: 1.500 ms"]))
+    (told,) = json.loads(written("json", lines, ["Rows: 3", "Execution Time: 1.500 ms"]))
     (inner,) = told["Plan"].pop("Plans")
     assert told == {
         "Plan": {
@@ -91,5 +92,40 @@ def test_p1_plans_are_trees_in_json() -> None:
         "Key Range": ["[01, 02)", "[03, 04)"],
         "Filter": "the whole WHERE",
     }
-    (told,) = json.loads(as_json(["DuckDB (Select)", "  Seq Scan on a", "  Seq Scan on b"]))
+    (told,) = json.loads(written("json", ["DuckDB (Select)", "  Seq Scan on a", "  Seq Scan on b"]))
     assert [one["Relation Name"] for one in told["Plan"]["Plans"]] == ["a", "b"]
+
+
+def test_p1_plans_are_trees_in_xml_and_yaml() -> None:
+    """Django asks in each format that PostgreSQL has."""
+    lines = [
+        "DuckDB (Select)",
+        "  Seq Scan on a&b",
+        "    Keys: 1",
+        "    Keys: 2",
+        "  Seq Scan on c",
+    ]
+    assert written("yaml", lines, ["Rows: 3", "Execution Time: 1.500 ms"]).splitlines() == [
+        "- Plan: ",
+        '    Node Type: "DuckDB (Select)"',
+        "    Plans: ",
+        '      - Node Type: "Seq Scan"',
+        '        Relation Name: "a&b"',
+        '        Alias: "a&b"',
+        "        Keys: ",
+        '          - "1"',
+        '          - "2"',
+        '      - Node Type: "Seq Scan"',
+        '        Relation Name: "c"',
+        '        Alias: "c"',
+        "    Actual Rows: 3",
+        "  Execution Time: 1.5",
+    ]
+    told = written("xml", lines, ["Execution Time: 1.500 ms"])
+    root = ElementTree.fromstring(told)
+    names = {"e": "http://www.postgresql.org/2009/explain"}
+    inner = root.findall("e:Query/e:Plan/e:Plans/e:Plan", names)
+    assert [one.findtext("e:Relation-Name", "", names) for one in inner] == ["a&b", "c"]
+    assert [one.text for one in inner[0].findall("e:Keys/e:Item", names)] == ["1", "2"]
+    assert root.findtext("e:Query/e:Execution-Time", "", names) == "1.5"
+    assert told.splitlines()[2] == "    <Plan>"
