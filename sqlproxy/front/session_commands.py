@@ -47,6 +47,16 @@ _LOCK_MODES: Final = (
     "exclusive",
     "access exclusive",
 )
+_VACUUM: Final = (
+    words("verbose skip_locked"),
+    words(
+        """
+        full freeze verbose analyze disable_page_skipping skip_locked index_cleanup process_toast
+        truncate parallel
+        """
+    ),
+)
+"""Options of ANALYZE and of VACUUM: there is nothing to do."""
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
 
 
@@ -232,6 +242,12 @@ class Commands:
         )
 
     def analyze(self, body: Node) -> s.Analyze:
+        vacuum = bool(body.get("is_vacuumcmd"))
+        for node in body.get("options", ()):
+            if (name := node["DefElem"]["defname"].lower()) not in _VACUUM[vacuum]:
+                word = "VACUUM" if vacuum else "ANALYZE"
+                message = f'unrecognized {word} option "{name}"'
+                raise SqlError(SYNTAX_ERROR, message, position=at(node["DefElem"]))
         tables: list[Table] = []
         for node in body.get("rels", ()):
             part = node["VacuumRelation"]
@@ -239,7 +255,7 @@ class Commands:
             for name in strings(part.get("va_cols")):
                 find_column(table, name, 0)
             tables.append(table)
-        return s.Analyze(tuple(tables), bool(body.get("is_vacuumcmd")))
+        return s.Analyze(tuple(tables), vacuum)
 
     def lock(self, body: Node) -> s.LockTable:
         tables = tuple(self.queries.items.table(n["RangeVar"], "lock") for n in body["relations"])

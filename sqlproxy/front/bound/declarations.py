@@ -98,6 +98,7 @@ class CreateTableAs:
     select: Select
     if_not_exists: bool = False
     with_data: bool = True
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

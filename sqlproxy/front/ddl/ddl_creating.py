@@ -21,6 +21,10 @@ from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front.ddl.ddl_clauses import Clauses
 from sqlproxy.front.ddl.ddl_options import (
     NAMESPACE_OPTIONS,
+    check_index_options,
+    check_place,
+    check_tablespace,
+    check_view_options,
     index_part,
     option_value,
     sequence_options,
@@ -81,12 +85,16 @@ class Definitions:
             ("inhRelations", "INHERITS"),
             ("partspec", "PARTITION BY: tables are split by themselves"),
             ("ofTypename", "CREATE TABLE OF"),
-            ("tablespacename", "a tablespace"),
         ):
             if body.get(key):
                 raise unsupported(what)
         if body["relation"].get("relpersistence", "p") != "p":
             raise unsupported("unlogged tables", are=True)
+        check_place(
+            method=body.get("accessMethod", ""),
+            tablespace=body.get("tablespacename", ""),
+            on_commit=body.get("oncommit", ""),
+        )
         draft = Draft(self.clauses, name)
         for node in body.get("tableElts", ()):
             kind, part = unwrap(node)
@@ -119,6 +127,13 @@ class Definitions:
             raise unsupported("materialized views", are=True)
         into = body["into"]
         name = check_schema(into["rel"], self.names.database)
+        if into["rel"].get("relpersistence", "p") != "p":
+            raise unsupported("unlogged tables", are=True)
+        check_place(
+            method=into.get("accessMethod", ""),
+            tablespace=into.get("tableSpaceName", ""),
+            on_commit=into.get("onCommit", ""),
+        )
         query = body["query"]
         if "SelectStmt" not in query:
             raise unsupported("CREATE TABLE AS EXECUTE")
@@ -135,7 +150,12 @@ class Definitions:
                 d.ColumnDef(name=column, type=canonical(target.expr.oid, target.expr.typmod))
             )
         return d.CreateTableAs(
-            name, tuple(columns), select, bool(body.get("if_not_exists")), not into.get("skipData")
+            name,
+            tuple(columns),
+            select,
+            if_not_exists=bool(body.get("if_not_exists")),
+            with_data=not into.get("skipData"),
+            options=table_options(into.get("options", ())),
         )
 
     # -- constraints of a table, by contype
@@ -146,8 +166,8 @@ class Definitions:
         table = self.queries.items.table(body["relation"], "index")
         if body.get("accessMethod", "btree") != "btree":
             raise unsupported(f"the access method {body['accessMethod']}", hint="There is btree.")
-        if body.get("tableSpace"):
-            raise unsupported("a tablespace")
+        check_tablespace(body.get("tableSpace", ""))
+        check_index_options(body.get("options", ()))
         if body.get("nulls_not_distinct"):
             raise unsupported("NULLS NOT DISTINCT")
         known = {c.name for c in table_columns(table)}
@@ -174,6 +194,7 @@ class Definitions:
         name = check_schema(body["view"], self.names.database)
         if body.get("withCheckOption", "NO_CHECK_OPTION") != "NO_CHECK_OPTION":
             raise unsupported("WITH CHECK OPTION")
+        check_view_options(body.get("options", ()))
         query = body["query"]["SelectStmt"]
         self.binder.parameters.allowed = False
         select = self.queries.select(query, None)

@@ -17,6 +17,7 @@ from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     UNDEFINED_SCHEMA,
     UNDEFINED_TABLE,
+    UNSUPPORTED,
     SqlError,
     unsupported,
 )
@@ -89,6 +90,8 @@ def grant(body: Node, names: Names) -> Grant:
         raise unsupported(f"GRANT and REVOKE on {word.upper()}")
     if body.get("grant_option"):
         raise unsupported("GRANT OPTION", hint="Only owners grant; make the role a member of it.")
+    if body.get("grantor", {}).get("rolename"):
+        raise SqlError(UNSUPPORTED, "grantor must be current user")
     give = bool(body.get("is_grant"))
     if body.get("targtype") == "ACL_TARGET_ALL_IN_SCHEMA":
         for schema in strings(body["objects"]):

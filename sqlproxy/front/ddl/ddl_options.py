@@ -11,16 +11,68 @@ from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
+    INVALID_TABLE_DEFINITION,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
     UNDEFINED_OBJECT,
     SqlError,
     unsupported,
 )
+from sqlproxy.values.words import words
 
 _TEXTS: Final = ("shard", "survive", "leaders")
 NAMESPACE_OPTIONS: Final = ("replicas", "tags", *_TEXTS)
 TABLE_OPTIONS: Final = (*NAMESPACE_OPTIONS, "partition_bytes")
+_BTREE: Final = words(
+    """
+    array_ops bool_ops bpchar_ops bpchar_pattern_ops bytea_ops char_ops date_ops enum_ops float4_ops
+    float8_ops int2_ops int4_ops int8_ops interval_ops jsonb_ops name_ops numeric_ops oid_ops
+    text_ops text_pattern_ops time_ops timestamp_ops timestamptz_ops uuid_ops varchar_ops
+    varchar_pattern_ops
+    """
+)
+_INDEX_HINTS: Final = ("fillfactor", "deduplicate_items")
+
+
+def check_place(*, method: str, tablespace: str, on_commit: str) -> None:
+    """Of a table that is made: there is one way to store it, and it stays. Raises SqlError."""
+    if on_commit not in ("", "ONCOMMIT_NOOP"):
+        raise SqlError(INVALID_TABLE_DEFINITION, "ON COMMIT can only be used on temporary tables")
+    if method not in ("", "heap"):
+        raise SqlError(UNDEFINED_OBJECT, f'access method "{method}" does not exist')
+    check_tablespace(tablespace)
+
+
+def check_tablespace(name: str) -> None:
+    """Raises 42704."""
+    if name not in ("", "pg_default"):
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'tablespace "{name}" does not exist',
+            hint="Tables are placed by WITH (tags = …, survive = …, leaders = …).",
+        )
+
+
+def check_index_options(nodes: Sequence[Node]) -> None:
+    """WITH of an index or of a key: hints to pages, of which there are none. Raises 22023."""
+    for node in nodes:
+        name = node["DefElem"]["defname"]
+        if name not in _INDEX_HINTS:
+            raise SqlError(INVALID_PARAMETER, f'unrecognized parameter "{name}"')
+
+
+def check_view_options(nodes: Sequence[Node]) -> None:
+    """WITH of a view: what would change who may read what is refused. Raises SqlError."""
+    for node in nodes:
+        body = node["DefElem"]
+        name = body["defname"]
+        if name not in ("security_barrier", "security_invoker", "check_option"):
+            raise SqlError(INVALID_PARAMETER, f'unrecognized parameter "{name}"')
+        if str(option_value(body)).lower() not in ("false", "off", "0", "no"):
+            raise unsupported(
+                f"the option {name} of a view",
+                hint="A view reads what its owner may read, and is not written to.",
+            )
 
 
 def index_part(body: Node, known: set[str]) -> d.KeyPart:
@@ -30,7 +82,7 @@ def index_part(body: Node, known: set[str]) -> d.KeyPart:
     if collation := strings(body.get("collation")):
         check_collation(collation, 0)
     opclass = strings(body.get("opclass"))
-    if opclass and not opclass[-1].endswith("_ops"):
+    if opclass and opclass[-1] not in _BTREE:
         raise SqlError(
             UNDEFINED_OBJECT,
             f'operator class "{opclass[-1]}" does not exist for access method "btree"',

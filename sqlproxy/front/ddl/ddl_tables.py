@@ -9,7 +9,11 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.immutability import immutable
 from sqlproxy.front.bound.statements import ItemColumn
 from sqlproxy.front.ddl.ddl_clauses import Clauses
-from sqlproxy.front.ddl.ddl_options import sequence_options
+from sqlproxy.front.ddl.ddl_options import (
+    check_index_options,
+    check_tablespace,
+    sequence_options,
+)
 from sqlproxy.front.ddl.ddl_texts import text_of, unqualified
 from sqlproxy.front.functions.system_columns import check_no_system_column
 from sqlproxy.front.syntax.dialect import Extras
@@ -56,6 +60,9 @@ class Draft:
         made = d.ColumnDef(
             name=name, type=canonical(oid, typmod), serial=serial, nullable=not serial
         )
+        for key, word in (("storage_name", "STORAGE"), ("compression", "COMPRESSION")):
+            if body.get(key):
+                raise unsupported(f"{word} of a column", position=at(body))
         if clause := body.get("collClause"):
             check_collation(strings(clause["collname"]), oid, at(clause))
         if name in extras.auto_increment:
@@ -155,6 +162,8 @@ class Draft:
 
     def _key(self, body: Node, own: tuple[str, ...], primary: bool) -> None:
         names = strings(body.get("keys")) or list(own)
+        check_tablespace(body.get("indexspace", ""))
+        check_index_options(body.get("options", ()))
         if primary and any(k.primary for k in self.keys):
             raise SqlError(
                 INVALID_TABLE_DEFINITION,

@@ -42,7 +42,8 @@ async def create_table(session: State, bound: d.CreateTable) -> str:
 
 
 async def create_table_as(session: State, bound: d.CreateTableAs) -> str:
-    args = table_args(bound.name, bound.columns)
+    options = known_options(session, bound.options)
+    args = table_args(bound.name, bound.columns, options=options)
     made = await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
     if not (made and bound.with_data):
         return "CREATE TABLE AS"
