@@ -318,6 +318,21 @@ class Transaction(TxnReads):
         self._check_open()
         self._buffer.add_rows(keys, values, 0 if absent else None)
 
+    def delete_rows(self, keys: Sequence[bytes], *, tombstone: bool = False) -> None:
+        """`delete` of many. Raises what it raises, and may have buffered some of them."""
+        self._check_open()
+        self._buffer.add_rows(keys, None, tombstone=tombstone)
+
+    def change_rows(
+        self, keys: Sequence[bytes], versions: Sequence[int], values: Sequence[bytes] | None
+    ) -> None:
+        """`computes_from` and `put` of many (None: `delete`). Raises what they raise, and may have
+        buffered some of them.
+        """
+        self._check_open()
+        conds = [version or None for version in versions] if self.renews else None
+        self._buffer.add_rows(keys, values, conds)
+
     def delete(self, key: bytes, *, cond: int | None = None, tombstone: bool = False) -> None:
         """Deleting what is not there is no error, and leaves nothing but with `tombstone`."""
         self.write(delete(key, cond, tombstone=tombstone))

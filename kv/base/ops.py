@@ -24,9 +24,32 @@ def put(key: bytes, value: bytes, cond: int | None = None, ttl_ms: int = 0) -> O
     return Op(OP_PUT, key, value, cond, ttl_ms)
 
 
-def puts(keys: Iterable[bytes], values: Iterable[bytes], cond: int | None) -> Iterator[Op]:
-    """`put` of many: a named tuple's constructor is Python's, this one is C's."""
-    rows = zip(repeat(OP_PUT), keys, values, repeat(cond), repeat(0))
+def puts(
+    keys: Iterable[bytes], values: Iterable[bytes], cond: int | Iterable[int | None] | None = None
+) -> Iterator[Op]:
+    """`put` of many; `cond`: of all of them, or of each."""
+    return _many(OP_PUT, keys, values, cond)
+
+
+def deletes(
+    keys: Iterable[bytes],
+    cond: int | Iterable[int | None] | None = None,
+    *,
+    tombstone: bool = False,
+) -> Iterator[Op]:
+    """`delete` of many; `cond`: of all of them, or of each."""
+    return _many(OP_TOMBSTONE if tombstone else OP_DELETE, keys, repeat(None), cond)
+
+
+def _many(
+    kind: int,
+    keys: Iterable[bytes],
+    values: Iterable[bytes | None],
+    cond: int | Iterable[int | None] | None,
+) -> Iterator[Op]:
+    """A named tuple's constructor is Python's, this one is C's."""
+    conds: Iterable[int | None] = repeat(cond) if cond is None or isinstance(cond, int) else cond
+    rows = zip(repeat(kind), keys, values, conds, repeat(0))
     return cast(Iterator[Op], map(partial(tuple.__new__, Op), rows))
 
 

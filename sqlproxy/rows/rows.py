@@ -201,7 +201,24 @@ class RowCodec:
         self, columns: Sequence[Sequence[object]]
     ) -> tuple[list[bytes], list[bytes]]:
         """`encode_row` of many rows, given column by column. Raises the same."""
-        stored = []
+        stored = self._stored_columns(columns)
+        parts = [
+            list(map(encode, stored[at]))
+            for at, encode in zip(self.key_positions, self._encoders, strict=True)
+        ]
+        found = parts[0] if len(parts) == 1 else [b"".join(key) for key in zip(*parts, strict=True)]
+        rows = self._values_of(stored)
+        if rows and max(map(len, found)) > KEY_BYTES_MAX:
+            for key in found:
+                checked_key(self.table, key)
+        return found, rows
+
+    def encode_values(self, columns: Sequence[Sequence[object]]) -> list[bytes]:
+        """The values of `encode_columns`, for who has the keys. Raises the same."""
+        return self._values_of(self._stored_columns(columns))
+
+    def _stored_columns(self, columns: Sequence[Sequence[object]]) -> list[list[object]]:
+        stored: list[list[object]] = []
         for at, (convert, values) in enumerate(zip(self._to_stored, columns, strict=True)):
             try:
                 if None not in values:
@@ -210,24 +227,19 @@ class RowCodec:
             except (ValueError, TypeError):
                 pass  # raised below
             stored.append([self._stored(at, value) for value in values])
-        parts = [
-            list(map(encode, stored[at]))
-            for at, encode in zip(self.key_positions, self._encoders, strict=True)
-        ]
-        found = parts[0] if len(parts) == 1 else [b"".join(key) for key in zip(*parts, strict=True)]
+        return stored
+
+    def _values_of(self, stored: Sequence[Sequence[object]]) -> list[bytes]:
         slots: list[object] = [repeat(ROW_FORMAT), *stored]
         if not self._dense:
             slots = [repeat(ROW_FORMAT)] + [repeat(None)] * (self.slots - 1)
             for column, values in zip(self._ids, stored, strict=True):
                 slots[column] = values
         rows = list(map(encode_msgpack, zip(*slots, strict=False)))
-        if rows and max(map(len, found)) > KEY_BYTES_MAX:
-            for key in found:
-                checked_key(self.table, key)
         if rows and max(map(len, rows)) > VALUE_BYTES_MAX:
             for row in rows:
                 checked_value(self.table, row)
-        return found, rows
+        return rows
 
     def decode_row(self, key: bytes, value: bytes) -> Row:
         """The row in declared order. `key` is the user key: it is the first column of a plain

@@ -48,6 +48,20 @@ class Writes(Protocol):
         ...
 
 
+class ManyWrites(Protocol):
+    """Where changes of many rows go: `txn.Transaction`."""
+
+    def put_rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None: ...
+
+    def delete_rows(self, keys: Sequence[bytes], *, tombstone: bool = False) -> None: ...
+
+    def change_rows(
+        self, keys: Sequence[bytes], versions: Sequence[int], values: Sequence[bytes] | None
+    ) -> None:
+        """`values` None: they go."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Index:
     """One index and how its entries are written."""
@@ -74,6 +88,17 @@ class _Index:
         if self.partial and not self.codec.had(row):
             return None
         return self._made(row)
+
+    def entries(self, rows: Sequence[Row]) -> tuple[list[bytes], list[bytes]]:
+        """Storage keys and values of the entries of rows that have one."""
+        keys, values = self.codec.entries(rows)
+        prefix = self.prefix
+        return [prefix + key for key in keys], values
+
+    def had(self, rows: Sequence[Row]) -> dict[bytes, bytes]:
+        """The entries of rows that are there, perhaps from before the index."""
+        some = [row for row in rows if self.codec.had(row)] if self.partial else rows
+        return dict(zip(*self.entries(some), strict=True))
 
     def _made(self, row: Row) -> tuple[bytes, bytes, bool]:
         key, value = self.codec.entry(row)
@@ -189,24 +214,57 @@ class TableWriter:
         """What `insert` would write of many rows, given column by column: key space by key
         space. Raises SqlError (40001).
         """
-        if self._frozen:
-            raise being_changed(self.table)
+        self.check_open()
         keys, values = self._codec.encode_columns(columns)
         prefix = self.prefix
         parts = [Part([prefix + key for key in keys], values, True)]
+        rows = list(zip(*columns, strict=True)) if self._indexes else []
         for index in self._indexes:
             if not index.adds:
                 continue
-            alone, others = Part([], [], True), Part([], [], False)
-            for row in zip(*columns, strict=True):
-                if (made := index.entry(row)) is None:
-                    continue
-                at, entry, new = made
-                part = alone if new else others
-                part.keys.append(at)
-                part.values.append(entry)
-            parts += [part for part in (alone, others) if part.keys]
+            has = [row for row in rows if index.codec.has(row)] if index.partial else rows
+            alone: list[Row] = []
+            if index.unique:
+                alone = [row for row in has if not any(row[at] is None for at in index.places)]
+                has = [row for row in has if any(row[at] is None for at in index.places)]
+            parts += [
+                Part(*index.entries(some), new)
+                for some, new in ((alone, True), (has, False))
+                if some
+            ]
         return parts
+
+    def update_many(
+        self, t: ManyWrites, olds: Sequence[Stored], rows: Sequence[Row], changed: Collection[int]
+    ) -> None:
+        """`update` of many rows, column by column. Only the columns at these places may differ,
+        none of which is of the primary key or of a unique index. Raises SqlError (40001),
+        InvalidArgument, TooLarge.
+        """
+        self.check_open()
+        values = self._codec.encode_values(list(zip(*rows, strict=True)))
+        t.change_rows([old.key for old in olds], [old.version for old in olds], values)
+        before = [old.values for old in olds]
+        for index in self._indexes:
+            if index.adds and not any(at in changed for at in index.used):
+                continue  # the same entries
+            had = index.had(before)
+            gone = set(had)
+            if index.adds:
+                has = [row for row in rows if index.codec.has(row)] if index.partial else rows
+                made = dict(zip(*index.entries(has), strict=True))
+                new = [key for key, value in made.items() if had.get(key) != value]
+                t.put_rows(new, [made[key] for key in new])
+                gone -= made.keys()
+            t.delete_rows([key for key in had if key in gone], tombstone=not index.filled)
+
+    def delete_many(self, t: ManyWrites, olds: Sequence[Stored]) -> None:
+        """`delete` of many rows, column by column. Raises SqlError (40001)."""
+        self.check_open()
+        t.change_rows([old.key for old in olds], [old.version for old in olds], None)
+        before = [old.values for old in olds]
+        for index in self._indexes:
+            t.delete_rows(list(index.had(before)), tombstone=not index.filled)
 
     def update(self, t: Writes, old: Stored, row: Row) -> bytes:
         """Write a changed row; its storage key, which may be another one."""
@@ -265,23 +323,9 @@ class TableWriter:
         nothing does. `old`: the rows that they replace, which are not in their own way. `first`:
         the constraints that are reported when others are in the way, too.
         """
-        wanted: list[tuple[int, bytes, _Index | None]] = []
-        for n, row in enumerate(rows):
-            before = old[n] if old else None
-            key = self.key_of(row)
-            if before is None or before.key != key:
-                wanted.append((n, key, None))
-            for index in self._indexes:
-                made = index.entry(row) if index.adds else None
-                if made is None or not made[2]:
-                    continue
-                had = None if before is None else index.stored(before.values)
-                if had is None or had[0] != made[0]:
-                    wanted.append((n, made[0], index))
+        wanted = self._wanted(rows, old)
         unique = sorted({at for _, at, _ in wanted})
-        if unique:
-            await lock_keys(t, self.table, unique)
-        found = dict(zip(unique, await found_at(t, unique), strict=True))
+        found = dict(zip(unique, await self._found(t, unique), strict=True))
         taken: list[Taken | None] = [None] * len(rows)
         if first:
             wanted.sort(key=lambda one: self._named(one[2]) not in first)
@@ -295,6 +339,42 @@ class TableWriter:
                 row_key = self.prefix + of.codec.row_key(at[4:], there[0])
                 taken[n] = Taken(of.codec.index.name, row_key, at)
         return taken
+
+    def apart(self, rows: Sequence[Row]) -> bool:
+        """Whether no two of them want what only one may have."""
+        wanted = [at for _, at, _ in self._wanted(rows, ())]
+        return len(set(wanted)) == len(wanted)
+
+    async def free(self, t: Transaction, rows: Sequence[Row], old: Sequence[Stored]) -> bool:
+        """Whether nothing is in the way of rows that replace these, in whatever order they do."""
+        wanted = [at for _, at, _ in self._wanted(rows, old)]
+        unique = sorted(set(wanted))
+        return len(unique) == len(wanted) and not any(await self._found(t, unique))
+
+    def _wanted(
+        self, rows: Sequence[Row], old: Sequence[Stored | None]
+    ) -> list[tuple[int, bytes, _Index | None]]:
+        """What is to be new: the number of the row, the storage key, and the index that has it."""
+        wanted: list[tuple[int, bytes, _Index | None]] = []
+        for n, row in enumerate(rows):
+            before = old[n] if old else None
+            key = self.key_of(row)
+            if before is None or before.key != key:
+                wanted.append((n, key, None))
+            for index in self._indexes:
+                made = index.entry(row) if index.adds and index.unique else None
+                if made is None or not made[2]:
+                    continue
+                had = None if before is None else index.stored(before.values)
+                if had is None or had[0] != made[0]:
+                    wanted.append((n, made[0], index))
+        return wanted
+
+    async def _found(self, t: Transaction, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """What is at storage keys that are to be new."""
+        if keys:
+            await lock_keys(t, self.table, keys)
+        return await found_at(t, keys)
 
     def _named(self, index: _Index | None) -> str:
         return self.table.primary_key_name if index is None else index.codec.index.name

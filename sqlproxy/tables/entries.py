@@ -25,7 +25,7 @@ reading, writing or only removing is the state of the index, and the caller's bu
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
@@ -59,7 +59,7 @@ class IndexCodec:
     def __init__(self, table: Table, index: Index) -> None:
         self.table = table
         self.index = index
-        at = {column.id: place for place, column in enumerate(table.columns)}
+        at = self._at = {column.id: place for place, column in enumerate(table.columns)}
         self._rows = rows.codec(table)
         self.columns: tuple[Column, ...] = tuple(table.by_id(n) for n in index.column_ids)
         self.included: tuple[Column, ...] = tuple(table.by_id(n) for n in index.include)
@@ -128,7 +128,7 @@ class IndexCodec:
                 slots[column.id] = self._stored(column, value)
         return self.entry_of(slots)
 
-    def entry_of(self, slots: Sequence[object]) -> tuple[bytes, bytes]:
+    def entry_of(self, slots: Sequence[object] | Mapping[int, object]) -> tuple[bytes, bytes]:
         """The same for a row in stored form: `RowCodec.decode_slots`, by column id."""
         values = [slots[number] for number in self._ids]
         head = b"".join([encode(v) for encode, v in zip(self._encoders, values, strict=True)])
@@ -146,14 +146,41 @@ class IndexCodec:
         return self._checked(head, rows.encode_msgpack(body))
 
     def entries_of(self, many: Sequence[Sequence[object]]) -> tuple[list[bytes], list[bytes]]:
-        """`entry_of` of many rows, column by column: keys and values. Raises TooLarge."""
+        """`entry_of` of many rows: keys and values. Raises TooLarge."""
         columns: list[tuple[object, ...]] = list(zip(*many, strict=True))
-        if not columns:
-            return [], []
-        indexed = [columns[number] for number in self._ids]
+        return self._entries(columns.__getitem__) if columns else ([], [])
+
+    def entries(self, many: Sequence[Sequence[object]]) -> tuple[list[bytes], list[bytes]]:
+        """`entry` of many rows: keys and values. Raises InvalidArgument, TooLarge."""
+        columns: dict[int, list[object]] = {}
+
+        def stored(number: int) -> list[object]:
+            if number not in columns:
+                at, column = self._at[number], self.table.by_id(number)
+                convert = column.resolved.to_stored
+                try:
+                    made = [None if (v := row[at]) is None else convert(v) for row in many]
+                except (ValueError, TypeError):
+                    made = [
+                        None if row[at] is None else self._stored(column, row[at]) for row in many
+                    ]
+                columns[number] = made
+            return columns[number]
+
+        return self._entries(stored) if many else ([], [])
+
+    def _entries(
+        self, stored: Callable[[int], Sequence[object]]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Of one row at least; `stored`: a column of all of them, by its id, in stored form."""
+        indexed = [stored(number) for number in self._ids]
+        kept = [stored(number) for number in self._include_ids]
+        key = [stored(number) for number in self._key_ids]
         with_null = [None in values for values in indexed]
         if self.unique and any(with_null):
-            found = [self.entry_of(slots) for slots in many]
+            numbers = (*self._ids, *self._include_ids, *self._key_ids)
+            each = zip(*indexed, *kept, *key, strict=True)
+            found = [self.entry_of(dict(zip(numbers, values, strict=True))) for values in each]
             return [key for key, _ in found], [value for _, value in found]
         parts = [
             list(map(encode if null or bare is None else bare, values))
@@ -161,8 +188,6 @@ class IndexCodec:
                 self._encoders, self._bare, indexed, with_null, strict=True
             )
         ]
-        kept = [columns[number] for number in self._include_ids]
-        key = [columns[number] for number in self._key_ids]
         if self.unique:
             kept = key + kept
         else:

@@ -13,12 +13,20 @@ writes: that its keys were free is a condition of the commit (sqlproxy/tables/ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
-from kv.base.limits import SQL_PIECE_BYTES
+from kv.base.limits import SQL_LOAD_SLICE_ROWS, SQL_PIECE_BYTES
 from sqlproxy.front.binding.dml import no_arbiter
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Default, Expr
@@ -44,7 +52,7 @@ from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, pla
 from sqlproxy.tables.row_locking import lock_changed, lock_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single_row import Single, single_of
-from sqlproxy.values.breaks import paused
+from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
 from sqlproxy.values.memory import Held, now, one_by_one, size_of_rows
 from txn.transaction import Transaction
@@ -56,6 +64,13 @@ R = TypeVar("R")
 
 
 _MANY: Final = 16  # rows that are worth to be encoded column by column
+
+
+def _slices(count: int) -> Iterator[slice]:
+    """Of so many rows, with a break after each."""
+    for at in range(0, count, SQL_LOAD_SLICE_ROWS):
+        yield slice(at, at + SQL_LOAD_SLICE_ROWS)
+        pause()
 
 
 async def in_parts(
@@ -566,6 +581,10 @@ class _OnConflict:
         """The rows that were inserted or updated, as they are now. `mine`: keys of rows of this
         statement.
         """
+        if len(rows) >= _MANY and not mine:
+            together = await self._together(work, writer, rows)
+            if together is not None:
+                return together
         done: list[Row] = []
         for row in rows:
             (taken,) = await writer.seek(work.t, [row], first=self._names or ())
@@ -580,6 +599,37 @@ class _OnConflict:
                     done.append(changed)
         return done
 
+    async def _together(
+        self, work: Work, writer: TableWriter, rows: Sequence[Row]
+    ) -> list[Row] | None:
+        """`run` of rows of which none meets what another one does; None: some do, or what is to be
+        unique may change.
+        """
+        changes, where = self._changes, self._where
+        if self._waits or (changes is not None and changes.moves) or not writer.apart(rows):
+            return None
+        taken = await writer.seek(work.t, rows, first=self._names or ())
+        met = [(n, one) for n, one in enumerate(taken) if one is not None]
+        keys = [one.row_key for _, one in met]
+        if len(set(keys)) < len(keys):
+            return None
+        if self._names is not None and any(one.constraint not in self._names for _, one in met):
+            return None
+        done = {n: row for n, row in enumerate(rows) if taken[n] is None}
+        for row in paused(done.values()):
+            writer.insert(work.t, row)
+        if changes is not None:
+            pairs: list[Found] = []
+            places: list[int] = []
+            for (n, _), old in zip(met, await stored_rows(work, self._table, keys), strict=True):
+                seen = (*self._projection(old.values), *self._projection(rows[n]))
+                if where is None or where.fn(seen, work.env) is True:
+                    pairs.append((old, seen))
+                    places.append(n)
+            new, _ = await changes.apply(work, writer, pairs)
+            done.update(zip(places, new, strict=True))
+        return [done[n] for n in sorted(done)]
+
     async def _update(
         self, work: Work, writer: TableWriter, row: Row, taken: Taken, mine: set[bytes]
     ) -> Row | None:
@@ -591,7 +641,7 @@ class _OnConflict:
                 "duplicate constrained values.",
             )
         assert self._changes is not None
-        old = await stored_row(work, self._table, taken.row_key)
+        (old,) = await stored_rows(work, self._table, [taken.row_key])
         seen = (*self._projection(old.values), *self._projection(row))
         if self._where is not None:
             fn = self._where.fn
@@ -606,11 +656,13 @@ class _OnConflict:
         return new[0]
 
 
-async def stored_row(work: Work, table: Table, key: bytes) -> Stored:
-    """The row at a storage key, which is there."""
-    value, version = await work.t.get(key)
-    assert value is not None, "the index names it in the same snapshot"
-    return Stored(key, codec(table).decode_row(key[4:], value), version)
+async def stored_rows(work: Work, table: Table, keys: Sequence[bytes]) -> list[Stored]:
+    """The rows at storage keys, which are there."""
+    decode, rows = codec(table).decode_row, list[Stored]()
+    for key, found in zip(keys, await found_at(work.t, keys), strict=True):
+        assert found is not None, "the index names it in the same snapshot"
+        rows.append(Stored(key, decode(key[4:], found[0]), found[1]))
+    return rows
 
 
 class _Assignments:
@@ -663,18 +715,31 @@ class _Assignments:
         full = await work.reserve(_times(taken, len(rows)))
         new, returned = await self._new(work, writer, rows, returning, full)
         olds = [old for old, _ in rows]
-        for old, row in zip(olds, new, strict=True):
-            if self.moves:  # one by one: a row sees where those before it went
-                (there,) = await writer.seek(work.t, [row], [old])
-                if there is not None:
-                    raise writer.refused(there, row)
-            work.t.computes_from(old.key, old.version)
-            writer.update(work.t, old, row)
+        await self._write(work, writer, olds, new)
         await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
         gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self._table, gone)
         return new, returned
+
+    async def _write(
+        self, work: Work, writer: TableWriter, olds: Sequence[Stored], new: Sequence[Row]
+    ) -> None:
+        many = len(new) >= _MANY and not self._table.plain
+        if many and not self.moves:
+            rules = writer.rules
+            changed = self._assigned.union(at for at, _ in (*rules.generated, *rules.on_update))
+            for at in _slices(len(new)):
+                writer.update_many(work.t, olds[at], new[at], changed)
+            return
+        free = not self.moves or (many and await writer.free(work.t, new, olds))
+        for old, row in paused(zip(olds, new, strict=True)):
+            if not free:  # one by one: a row sees where those before it went
+                (there,) = await writer.seek(work.t, [row], [old])
+                if there is not None:
+                    raise writer.refused(there, row)
+            work.t.computes_from(old.key, old.version)
+            writer.update(work.t, old, row)
 
     async def _new(
         self,
@@ -816,9 +881,14 @@ class DeletePlan:
             assert self.meant is not None
             return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
-        for old, _ in rows:
-            work.t.computes_from(old.key, old.version)
-            writer.delete(work.t, old)
+        olds = [old for old, _ in rows]
+        if len(olds) < _MANY:
+            for old in olds:
+                work.t.computes_from(old.key, old.version)
+                writer.delete(work.t, old)
+        else:
+            for at in _slices(len(olds)):
+                writer.delete_many(work.t, olds[at])
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self.table, [Gone(old, None) for old, _ in rows])
         outcome = Outcome(len(rows), writers=[writer])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from tempfile import TemporaryFile
 
 import pytest
 from hypothesis import given
@@ -117,16 +118,27 @@ OPS = st.lists(
 ROWS = st.lists(st.tuples(st.sampled_from([*KEYS[:6], b""]), st.binary(max_size=3)), max_size=5)
 
 
-@given(OPS, ROWS, st.booleans(), st.booleans(), st.integers(2, 12))
-def test_b6_rows_are_buffered_as_puts_are(
+CONDS = st.one_of(
+    st.sampled_from([None, 0]), st.lists(st.sampled_from([None, 0, 7]), min_size=5, max_size=5)
+)
+
+
+@given(OPS, ROWS, CONDS, st.booleans(), st.booleans(), st.booleans(), st.integers(2, 12))
+def test_b6_rows_are_buffered_as_puts_and_deletes_are(
     before: list[tuple[bytes, str, int | None]],
     rows: list[tuple[bytes, bytes]],
-    absent: bool,
+    conds: int | list[int | None] | None,
+    gone: bool,
     marked: bool,
+    spilled: bool,
     most: int,
 ) -> None:
     """Rows would lose a condition, pass a limit, or survive a savepoint that takes them back."""
-    one, other = WriteBuffer(keys_max=most), WriteBuffer(keys_max=most)
+    opened = TemporaryFile if spilled else None
+    one, other = (
+        WriteBuffer(open_file=opened, keys_max=most, spill_bytes=600 if spilled else 1 << 20)
+        for _ in range(2)
+    )
     for buffer in (one, other):
         for key, kind, cond in before:
             try:
@@ -136,21 +148,26 @@ def test_b6_rows_are_buffered_as_puts_are(
                     buffer.add(put(key, b"old", cond) if kind == "p" else delete(key, cond))
             except KvorumError:
                 continue
-    was = other.ops()
+    was = list(other.stream())
     marks = [buffer.mark() for buffer in (one, other)] if marked else []
+    each = conds[: len(rows)] if isinstance(conds, list) else [conds] * len(rows)
     wanted = found = ""
     try:
-        for key, value in rows:
-            one.add(put(key, value, 0 if absent else None))
+        for (key, value), cond in zip(rows, each, strict=True):
+            one.add(delete(key, cond) if gone else put(key, value, cond))
     except (ConditionFailed, InvalidArgument, TooLarge) as error:
         wanted = str(error)
     try:
-        other.add_rows([key for key, _ in rows], [v for _, v in rows], 0 if absent else None)
+        given_conds = each if isinstance(conds, list) else conds
+        values = None if gone else [v for _, v in rows]
+        other.add_rows([key for key, _ in rows], values, given_conds)
     except (ConditionFailed, InvalidArgument, TooLarge) as error:
         found = str(error)
     assert found == wanted
-    assert other.ops() == one.ops()
+    assert list(other.stream()) == list(one.stream())
     assert (len(other), other.size_bytes) == (len(one), one.size_bytes)
     if marked:
         other.undo_to(marks[1])
-        assert other.ops() == was
+        assert list(other.stream()) == was
+    for buffer in (one, other):
+        buffer.close()

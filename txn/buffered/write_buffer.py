@@ -45,7 +45,7 @@ from kv.base.limits import (
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE
-from kv.base.ops import Op, put, puts
+from kv.base.ops import Op, deletes, puts
 from txn.buffered.spill_file import OpenFile, Spill
 from txn.results import Row, ScanPage
 
@@ -184,15 +184,28 @@ class WriteBuffer:
             self._ops, self._sorted, self._held = {}, [], 0
             self._lent.clear()
 
-    def add_rows(self, keys: Sequence[bytes], values: Sequence[bytes], cond: int | None) -> None:
-        """`add` of a put for each row: all at once, if none of the keys was mentioned before.
-        Raises what it raises; the rows before the one that was refused are buffered then.
+    def add_rows(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None,
+        cond: int | Sequence[int | None] | None = None,
+        *,
+        tombstone: bool = False,
+    ) -> None:
+        """`add` of a put for each row (`values` None: of a delete); `cond` as that of `puts`. All
+        at once, if none of the keys was mentioned before. Raises what it raises; the rows before
+        the one that was refused are buffered then.
         """
-        made = dict(zip(keys, puts(keys, values, cond), strict=True))
-        size = sum(map(len, keys)) + sum(map(len, values))
-        if len(made) < len(keys) or not self._takes(made, keys, values, size):
-            for key, value in zip(keys, values, strict=True):
-                self.add(put(key, value, cond))
+        if values is None:
+            ops = deletes(keys, cond, tombstone=tombstone)
+        else:
+            ops = puts(keys, values, cond)
+        given = list(ops)
+        made = dict(zip(keys, given, strict=True))
+        size = sum(map(len, keys)) + (0 if values is None else sum(map(len, values)))
+        if len(made) < len(given) or not self._takes(made, values, size):
+            for op in given:
+                self.add(op)
             return
         if self._undo is not None:
             self._undo += [(key, None, None) for key in keys]
@@ -206,11 +219,11 @@ class WriteBuffer:
         self._sorted = None
         self._spill_large()
 
-    def _takes(
-        self, made: dict[bytes, Op], keys: Sequence[bytes], values: Sequence[bytes], size: int
-    ) -> bool:
+    def _takes(self, made: dict[bytes, Op], values: Sequence[bytes] | None, size: int) -> bool:
         """Whether nothing can be said against these rows, none of which is twice among them."""
-        if self._spill or not self._ops.keys().isdisjoint(made):
+        if not self._ops.keys().isdisjoint(made):
+            return False
+        if self._spill is not None and self._spill and any(map(self._spill.find, made)):
             return False
         if self._undo is not None and (
             self.memory_bytes + size > TXN_MEMORY_BYTES_MAX
@@ -220,10 +233,13 @@ class WriteBuffer:
         return (
             self._keys + len(made) <= self._keys_max
             and self._bytes + size <= self._bytes_max
-            and set(map(type, keys)) == set(map(type, values)) == {bytes}
-            and all(keys)
-            and max(map(len, keys)) <= STORAGE_KEY_BYTES_MAX
-            and max(map(len, values)) <= VALUE_BYTES_MAX
+            and set(map(type, made)) == {bytes}
+            and all(made)
+            and max(map(len, made)) <= STORAGE_KEY_BYTES_MAX
+            and (
+                values is None
+                or (set(map(type, values)) == {bytes} and max(map(len, values)) <= VALUE_BYTES_MAX)
+            )
         )
 
     def keep_in_memory(self) -> None:

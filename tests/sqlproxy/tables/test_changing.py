@@ -16,7 +16,7 @@ from kv.base.errors import ConditionFailed
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.methods import OP_DELETE, OP_TOMBSTONE
-from kv.base.ops import delete, put
+from kv.base.ops import check, delete, put
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
 from sqlproxy.tables.changing import TableWriter
@@ -41,6 +41,17 @@ class Store:
 
     def delete(self, key: bytes, *, tombstone: bool = False) -> None:
         self.buffer.add(delete(key, tombstone=tombstone))
+
+    def put_rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self.buffer.add_rows(keys, values)
+
+    def delete_rows(self, keys: Sequence[bytes], *, tombstone: bool = False) -> None:
+        self.buffer.add_rows(keys, None, tombstone=tombstone)
+
+    def change_rows(
+        self, keys: Sequence[bytes], versions: Sequence[int], values: Sequence[bytes] | None
+    ) -> None:
+        self.buffer.add_rows(keys, values, [version or None for version in versions])
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         found: list[tuple[bytes, int] | None] = []
@@ -171,6 +182,69 @@ async def test_p8_indexes_equal_the_rows(steps: Any, t: Table) -> None:
             rows[row[0]] = row
     store.commit()
     assert store.rows == expected(t, list(rows.values()))
+
+
+def loose(of: Table) -> Table:
+    """None of its indexes is unique."""
+    return replace(of, indexes=tuple(replace(index, unique=False) for index in of.indexes))
+
+
+STATES = st.sampled_from([PUBLIC, WRITE_ONLY, DELETE_ONLY])
+VALUES = st.tuples(SMALL, st.one_of(st.none(), st.sampled_from("xyz")))
+
+
+@given(
+    st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6),
+    STATES,
+    st.sampled_from([table(), partial_table()]),
+    st.sampled_from([{1}, {2}, {1, 2}, None]),
+)
+def test_p10_many_rows_are_changed_as_each_is(
+    given_rows: list[tuple[tuple[Any, ...], tuple[Any, ...]]],
+    state: str,
+    t: Table,
+    changed: set[int] | None,
+) -> None:
+    """UPDATE and DELETE of many rows would leave an entry, or forget one. None: they go."""
+    t = replace(t, indexes=tuple(replace(index, state=state) for index in t.indexes))
+    if changed is not None:
+        t = loose(t)
+    out, one, many = writer(t), Store(), Store()
+    olds = [(n, *before) for n, (before, _) in enumerate(given_rows)]
+    stored = [Stored(out.key_of(row), row, 5) for row in olds]
+    if changed is None:
+        for old in stored:
+            one.buffer.add(check(old.key, 5))
+            out.delete(one, old)
+        out.delete_many(many, stored)
+    else:
+        news = [
+            tuple(new[at - 1] if at in changed else old[at] for at in range(3))
+            for old, (_, new) in zip(olds, given_rows, strict=True)
+        ]
+        for old, row in zip(stored, news, strict=True):
+            one.buffer.add(check(old.key, 5))
+            out.update(one, old, row)
+        out.update_many(many, stored, news, changed)
+    assert sorted(many.buffer.ops()) == sorted(one.buffer.ops())
+
+
+async def test_p10_rows_that_move_are_free_together() -> None:
+    """Of rows that take each other's places, or a place that is taken, each is looked at alone."""
+    t, store = table(), Store()
+    out = writer(t)
+    rows = [(n, n, "x") for n in range(4)]
+    olds = [Stored(out.insert(store, row), row, 1) for row in rows]
+    store.commit()
+    for news, wanted in (
+        ([(n + 10, n, "x") for n in range(4)], True),
+        ([(n + 1, n, "x") for n in range(4)], False),
+        ([(n, 3 - n, "x") for n in range(4)], False),
+        ([(n, 9, "x") for n in range(4)], False),
+        ([(n, None, "x") for n in range(4)], True),
+        (rows, True),
+    ):
+        assert await out.free(store, news, olds) is wanted, news
 
 
 @pytest.mark.parametrize("state", [DELETE_ONLY, WRITE_ONLY])
