@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kv.base.rights import OWNER, PUBLIC, Action, Kind, Resource, Roles
-from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table
+from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, SqlFunction, Table
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, SqlError
 
 LETTERS: Final = {
@@ -162,7 +162,7 @@ class Rights:
         self._relations = relations
         self.place = place
 
-    def owner(self, one: Relation | EnumType) -> str:
+    def owner(self, one: Relation | EnumType | SqlFunction) -> str:
         """Whose it is."""
         if isinstance(one, Sequence) and one.owned_by is not None:
             table = self._relations.get(one.owned_by[0])
@@ -170,7 +170,7 @@ class Rights:
                 return table.owner or OWNER
         return one.owner or OWNER
 
-    def owns(self, user: str, one: Relation | EnumType) -> bool:
+    def owns(self, user: str, one: Relation | EnumType | SqlFunction) -> bool:
         return self.members.superuser(user) or self.owner(one) in self.members.roles_of(user)
 
     def allows(self, user: str, one: Relation, any_of: str) -> bool:

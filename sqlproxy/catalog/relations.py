@@ -37,6 +37,7 @@ from sqlproxy.rows.schema import (
     Index,
     Relation,
     Sequence,
+    SqlFunction,
     Table,
     View,
 )
@@ -49,6 +50,7 @@ TYPE: Final = "enum"
 INDEX: Final = "index"
 KEY: Final = "key"  # of a primary key: PostgreSQL calls it an index, too
 GONE: Final = "gone"
+FUNCTION: Final = "function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Relations:
     views: tuple[View, ...]
     sequences: tuple[Sequence, ...]
     types: tuple[EnumType, ...] = ()  # they have names, but nobody reads from them
+    functions: tuple[SqlFunction, ...] = ()
 
     def __iter__(self) -> Iterator[Relation]:
         yield from self.tables
@@ -155,7 +158,11 @@ async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -
     views: list[View] = []
     sequences: list[Sequence] = []
     types: list[EnumType] = []
+    functions: list[SqlFunction] = []
     for name, row in await _rows(t, namespace):
+        if row[1] == FUNCTION:
+            functions.append(records.decode_function(namespace, row))
+            continue
         match _relation(namespace, name, row):
             case View() as view:
                 views.append(view)
@@ -165,7 +172,14 @@ async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -
                 types.append(kind)
             case _:
                 pass  # a name of a part of a table
-    return Relations(namespace, tuple(tables), tuple(views), tuple(sequences), tuple(types))
+    return Relations(
+        namespace,
+        tuple(tables),
+        tuple(views),
+        tuple(sequences),
+        tuple(types),
+        tuple(functions),
+    )
 
 
 # -- changes; each is one of the namespace, too
@@ -250,6 +264,22 @@ async def put_sequence(t: Writer, sequence: Sequence) -> Sequence:
 async def put_type(t: Writer, one: EnumType) -> EnumType:
     """Write it, whether or not it is there; the tables that have it are the caller's."""
     await put_name(t, one.namespace, one.name, records.encode_type(one))
+    return one
+
+
+async def find_function(t: Reader, namespace: str, name: str) -> SqlFunction | None:
+    """`name`: with the types of its arguments (`SqlFunction.name`)."""
+    key = relation_key(namespace, name)
+    value, _ = await t.get(key)
+    row = None if value is None else records.opened(key, value, records.RELATION_FORMATS)
+    if row is None or row[1] != FUNCTION:
+        return None
+    return records.decode_function(namespace, row)
+
+
+async def put_function(t: Writer, one: SqlFunction) -> SqlFunction:
+    """Write it, whether or not it is there."""
+    await put_name(t, one.namespace, one.name, records.encode_function(one))
     return one
 
 

@@ -88,6 +88,7 @@ from sqlproxy.rows.schema import (
     EnumType,
     Namespace,
     Sequence,
+    SqlFunction,
     Table,
     View,
     placed,
@@ -152,7 +153,8 @@ class DropNamespace:
             names = [table.name for table in there.tables[:_DROPPED_AT_ONCE]]
             call = ("DropTable", {"namespace": name, "names": names, "cascade": True})
             return children([call], then="drop")
-        rest: list[View | Sequence | EnumType] = [*there.views, *there.sequences, *there.types]
+        rest: list[View | Sequence | EnumType | SqlFunction] = [*there.views, *there.sequences]
+        rest += (*there.types, *there.functions)
         if rest and not (args.get("cascade") or built_in):
             raise refusal(
                 "2BP01",

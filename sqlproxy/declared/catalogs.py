@@ -246,7 +246,7 @@ def _same_objects(before: Contents, found: relations.Relations) -> relations.Rel
     """What did not change stays the same object: codecs and the system catalog know it by that."""
 
     def kept(one: Any) -> Any:
-        old = before.relations.get(int(one.id)) or before.types.get(int(one.id))
+        old = before.everything.get(int(one.id))
         return old if old == one else one
 
     return relations.Relations(
@@ -255,4 +255,5 @@ def _same_objects(before: Contents, found: relations.Relations) -> relations.Rel
         tuple(kept(view) for view in found.views),
         tuple(kept(sequence) for sequence in found.sequences),
         tuple(kept(one) for one in found.types),
+        tuple(kept(one) for one in found.functions),
     )

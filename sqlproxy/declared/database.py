@@ -23,7 +23,7 @@ from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.pgcatalog.relations import VIEW_OID
 from sqlproxy.pgcatalog.static import KVORUM, load
 from sqlproxy.pgcatalog.views import VIEWS
-from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
+from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, SqlFunction, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.compile_rules import rules_of
@@ -55,6 +55,10 @@ class Declared:
         self._types = {one.name: one for one in found.types}
         for one in found.types:
             learn(one.enum)
+        self._by_name = {one.name: one for one in found.functions}
+        self._functions: dict[str, list[SqlFunction]] = {}
+        for function in found.functions:
+            self._functions.setdefault(function.title, []).append(function)
         self._indexes = {index.name: t for t in found.tables for index in t.indexes}
         self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
         self._relations: Relations | None = None
@@ -68,6 +72,7 @@ class Declared:
             {int(one.id): one for one in found},
             dict(_comments(found)),
             types={one.id: one for one in found.types},
+            functions={one.id: one for one in found.functions},
             schema_comment=self.place.schema_comment,
         )
 
@@ -80,6 +85,7 @@ class Declared:
             (self._views, before._views),
             (self._sequences, before._sequences),
             (self._types, before._types),
+            (self._by_name, before._by_name),
         )
         return all(now.get(name) == one for now, then in pairs for name, one in then.items())
 
@@ -98,6 +104,13 @@ class Declared:
 
     def enum_type(self, name: str) -> EnumType | None:
         return self._types.get(name)
+
+    def functions(self, title: str) -> Sequence[SqlFunction]:
+        return self._functions.get(title, ())
+
+    def function(self, name: str) -> SqlFunction | None:
+        """By its name in the catalog."""
+        return self._by_name.get(name)
 
     def index(self, name: str) -> Table | None:
         """The table that has the index, or the primary key, of that name."""
@@ -178,6 +191,7 @@ class Declared:
             "View": sorted(self._views),
             "Table": sorted(self._tables),
             "Sequence": sorted(set(self._sequences) - owned),
+            "Function": sorted(self._by_name),
             "Enum": sorted(self._types),
         }
 

@@ -29,7 +29,7 @@ from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Names, Parameters, Scope
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.exprs import Expr
-from sqlproxy.front.ddl import ddl_extensions, ddl_types
+from sqlproxy.front.ddl import ddl_extensions, ddl_functions, ddl_types
 from sqlproxy.front.ddl import ddl_granting as granting
 from sqlproxy.front.ddl.ddl_altering import Alterations
 from sqlproxy.front.ddl.ddl_creating import Definitions
@@ -67,7 +67,7 @@ _DEFINES: Final = words(
     """
     CreateStmt CreateTableAsStmt IndexStmt ViewStmt CreateSeqStmt AlterSeqStmt AlterTableStmt
     CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt CreateEnumStmt
-    AlterEnumStmt
+    AlterEnumStmt CreateFunctionStmt
     """
 )
 # Functions that only the catalog can answer.
@@ -86,7 +86,6 @@ _CATALOG_FUNCTIONS: Final = words(
 )
 _SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
-    "CreateFunctionStmt": "CREATE FUNCTION",
     "CreateTrigStmt": "CREATE TRIGGER",
     "CallStmt": "CALL",
     "CompositeTypeStmt": "CREATE TYPE",
@@ -364,6 +363,7 @@ class _Bind:
             "CreatedbStmt": ddl.create_database,
             "DropdbStmt": ddl.drop_database,
             "CreateSchemaStmt": ddl.create_schema,
+            "CreateFunctionStmt": lambda body: ddl_functions.create(body, self.queries),
             "CreateEnumStmt": lambda body: ddl_types.create_enum(body, self.names),
             "AlterEnumStmt": lambda body: ddl_types.alter_enum(body, self.names),
         }

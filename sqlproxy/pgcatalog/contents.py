@@ -9,7 +9,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from sqlproxy.catalog.privileges import Place
-from sqlproxy.rows.schema import EnumType, Sequence, Table, View
+from sqlproxy.rows.schema import EnumType, Sequence, SqlFunction, Table, View
 
 Named = Table | View | Sequence
 Sees = Callable[[str, Mapping[str, object]], Mapping[str, object] | None]
@@ -48,11 +48,12 @@ class Contents:
     comments: Mapping[tuple[int, int], str] = field(default_factory=dict)
     schema_comment: str | None = None  # None: as made
     types: Mapping[int, EnumType] = field(default_factory=dict)
+    functions: Mapping[int, SqlFunction] = field(default_factory=dict)
 
     @property
-    def everything(self) -> Mapping[int, Named | EnumType]:
-        """Relations and types, which share one counter of ids."""
-        return {**self.relations, **self.types}
+    def everything(self) -> Mapping[int, Named | EnumType | SqlFunction]:
+        """Relations, types and functions, which share one counter of ids."""
+        return {**self.relations, **self.types, **self.functions}
 
     def tables(self) -> list[Table]:
         return [one for one in self.relations.values() if isinstance(one, Table)]

@@ -42,6 +42,7 @@ CHANGING: Final = (
     "pg_sequence",
     "pg_description",
     "pg_rewrite",
+    "pg_proc",
 )
 HEAP, BTREE = 2, 403
 # length, by value, align, storage, collation: of enums, and of arrays of them

@@ -29,6 +29,7 @@ from sqlproxy.pgcatalog.row_bases import (
     class_row,
     depends,
 )
+from sqlproxy.pgcatalog.row_functions import of_function
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
 from sqlproxy.rows.schema import (
@@ -39,6 +40,7 @@ from sqlproxy.rows.schema import (
     Column,
     EnumType,
     Sequence,
+    SqlFunction,
     Table,
     View,
 )
@@ -72,11 +74,14 @@ _SYSTEM: Final = (
 )
 
 
-def of_relation(facts: Facts, contents: Contents, one: Named | EnumType) -> Rows:
-    """All rows that are there because of this relation, or type."""
+def of_relation(facts: Facts, contents: Contents, one: Named | EnumType | SqlFunction) -> Rows:
+    """All rows that are there because of this relation, type or function."""
     rows: Rows = {name: [] for name in CHANGING}
     if isinstance(one, EnumType):
         of_type(one, rows)
+        return _owned(rows, one.id)
+    if isinstance(one, SqlFunction):
+        of_function(one, rows)
         return _owned(rows, one.id)
     if isinstance(one, Table):
         _table(facts, contents, one, rows)

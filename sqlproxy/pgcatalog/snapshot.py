@@ -19,7 +19,7 @@ from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA
 from sqlproxy.pgcatalog.row_bases import CHANGING, Facts, Row, Rows
 from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
 from sqlproxy.pgcatalog.static import CATALOG, load
-from sqlproxy.rows.schema import EnumType
+from sqlproxy.rows.schema import EnumType, SqlFunction
 
 _Index = dict[object, list[int]]
 
@@ -104,7 +104,7 @@ def _made(contents: Contents, before: Snapshot | None) -> dict[int, Rows]:
         kept = {id: made for id, made in before._made.items() if id not in touched}
     facts = Facts(load())
 
-    def of(id: int, one: Named | EnumType) -> Rows:
+    def of(id: int, one: Named | EnumType | SqlFunction) -> Rows:
         found = kept.get(id)
         return rows.of_relation(facts, contents, one) if found is None else found
 

@@ -59,10 +59,12 @@ from sqlproxy.rows.schema import (
     Column,
     EnumType,
     ForeignKey,
+    FunctionArgument,
     Index,
     IndexColumn,
     Namespace,
     Sequence,
+    SqlFunction,
     Table,
     View,
 )
@@ -443,6 +445,44 @@ def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
         version=version,
         owned_by=None if owner is None else (owner[0], owner[1]),
         **_rights(more),
+    )
+
+
+# -- functions
+
+
+def encode_function(one: SqlFunction) -> list[object]:
+    return [
+        FORMAT,
+        "function",
+        one.id,
+        one.version,
+        one.title,
+        [list(argument) for argument in one.arguments],
+        one.result,
+        [list(column) for column in one.columns],
+        one.sql,
+        one.strict,
+        one.volatile,
+        one.owner,
+    ]
+
+
+def decode_function(namespace: str, row: list[Any]) -> SqlFunction:
+    """From an opened row. Raises ValueError, TypeError."""
+    _, _, number, version, title, arguments, result, columns, sql, strict, volatile, owner = row
+    return SqlFunction(
+        id=number,
+        namespace=namespace,
+        title=title,
+        arguments=tuple(FunctionArgument(*one) for one in arguments),
+        result=result,
+        columns=tuple((name, oid) for name, oid in columns),
+        sql=sql,
+        strict=strict,
+        volatile=volatile,
+        version=version,
+        owner=owner,
     )
 
 

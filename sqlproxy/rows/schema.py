@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kv.base.errors import AlreadyExists, InvalidArgument, Refused, TooLarge
 from kv.base.ids import TableId
@@ -295,6 +295,48 @@ class EnumType:
     @property
     def path(self) -> str:
         return f"{self.namespace}.{self.name}"
+
+
+class FunctionArgument(NamedTuple):
+    """`default`: as SQL."""
+
+    name: str
+    oid: int
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFunction:
+    """What CREATE FUNCTION … LANGUAGE sql made. `columns`: names and types of the rows that it
+    returns; () of one that returns a value of the type `result`. `sql`: its one query.
+    """
+
+    id: int
+    namespace: str
+    title: str
+    arguments: tuple[FunctionArgument, ...]
+    result: int
+    columns: tuple[tuple[str, int], ...]
+    sql: str
+    strict: bool = False
+    volatile: str = "v"
+    version: int = 1
+    kind: str = "function"
+    owner: str = ""
+    acl: Acl | None = None  # everybody may call it; nothing is granted
+
+    @property
+    def name(self) -> str:
+        """Its name in the catalog, which says the types of its arguments, too."""
+        return function_name(self.title, (one.oid for one in self.arguments))
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+def function_name(title: str, types: Iterable[int]) -> str:
+    return f"{title}({','.join(map(str, types))})"
 
 
 class ColumnLike(Protocol):

@@ -60,6 +60,9 @@ class OwnNames:
     def relations(self) -> Relations:
         return Relations(self.database, ())
 
+    def functions(self, title: str) -> tuple[()]:
+        return ()
+
     def sequences_owned_by(self, table: int) -> list[Any]:
         return []
 

@@ -448,6 +448,26 @@ async def _type_is_gone(place: Place, args: Any, happened: bool) -> Any:
     return await _type_is_there(place, args, not happened)
 
 
+async def _new_function(place: Place) -> Any:
+    await place.table()
+    typed = {"arguments": [["a", 23, None]], "result": 23, "columns": []}
+    text = {"sql": "SELECT a", "strict": False, "volatile": "i"}
+    return {**NS, "name": "f(23)", "title": "f", **typed, **text}
+
+
+async def _function_is_there(place: Place, args: Any, happened: bool) -> Any:
+    return await has(place, {"t", "f(23)"} if happened else {"t"})
+
+
+async def _a_function(place: Place) -> Any:
+    await place.run("CreateFunction", await _new_function(place))
+    return {**NS, "names": ["f(23)"]}
+
+
+async def _function_is_gone(place: Place, args: Any, happened: bool) -> Any:
+    return await _function_is_there(place, args, not happened)
+
+
 async def _to_relabel(place: Place) -> Any:
     await _feeling(place)
     return {**NS, "name": "mood", "label": "ok", "to": "fine"}
@@ -472,6 +492,8 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "DropEnum": (_a_type, _type_is_gone, "NOT_FOUND"),
     "RenameEnum": (_to_relabel, _is_relabelled, "INVALID_ARGUMENT"),
     "AddLabel": (_to_extend, _is_extended, "ALREADY_EXISTS"),
+    "CreateFunction": (_new_function, _function_is_there, "ALREADY_EXISTS"),
+    "DropFunction": (_a_function, _function_is_gone, "NOT_FOUND"),
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
     "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
     "CreateSequence": (_new_sequence, _sequence_is_there, "ALREADY_EXISTS"),

@@ -124,7 +124,7 @@ def texts_of(there: Relations) -> Iterator[tuple[str, str]]:
         yield f"view {view.name}", view.sql
 
 
-def _says(sql: str, word: str) -> bool:
+def says(sql: str, word: str) -> bool:
     """Whether a text may name this: rather once too often."""
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sql, re.IGNORECASE) is not None
 
@@ -189,6 +189,10 @@ def _check_unused(there: Relations, enum: Enum, *, cascade: bool) -> None:
         f"column {column.name} of table {table.name} depends on {shown}"
         for table, column in users_of(there.tables, enum.oid)
     ]
+    for one in there.functions:
+        types = [*(arg.oid for arg in one.arguments), one.result, *(of for _, of in one.columns)]
+        if not {enum.oid, enums.array_oid(enum.oid)}.isdisjoint(types):
+            lines.append(f"function {one.title} depends on {shown}")
     for view in there.views:
         lines += [
             f"view {view.name} depends on {shown}"
@@ -197,7 +201,7 @@ def _check_unused(there: Relations, enum: Enum, *, cascade: bool) -> None:
         ]
     if not lines:
         lines += [
-            f"{whose} depends on {shown}" for whose, sql in texts_of(there) if _says(sql, enum.name)
+            f"{whose} depends on {shown}" for whose, sql in texts_of(there) if says(sql, enum.name)
         ]
     if lines and cascade:
         raise refusal(
@@ -333,7 +337,7 @@ def _labels_in(sql: str, label: str) -> bool:
         text = literal.replace("''", "'")
         if text.lstrip().startswith("{"):
             plain = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
-            if f'"{label}"' in plain or (label and _says(plain, label)):
+            if f'"{label}"' in plain or (label and says(plain, label)):
                 return True
     return False
 
@@ -343,7 +347,7 @@ def _check_texts(there: Relations, name: str = "", *, label: str = "") -> None:
     but for defaults that are the label itself, which were written anew. Raises Refused.
     """
     for whose, sql in texts_of(there):
-        if _says(sql, name) if name else _labels_in(sql, label):
+        if says(sql, name) if name else _labels_in(sql, label):
             raise refusal(
                 "0A000",
                 f"{whose} says the old name, and its text is not written anew",

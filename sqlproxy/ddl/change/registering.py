@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.ddl.change import adding, altering, columns, enum_types, indexes, parts, retyping
+from sqlproxy.ddl.change import (
+    adding,
+    altering,
+    columns,
+    enum_types,
+    functions,
+    indexes,
+    parts,
+    retyping,
+)
 from sqlproxy.ddl.change import constraints as constraining
 from sqlproxy.ddl.change.states import ChangeServices
 
@@ -18,3 +27,4 @@ def register(registry: Registry, services: ChangeServices) -> None:
     constraining.register(registry, services)
     parts.register(registry, services)
     enum_types.register(registry, services)
+    functions.register(registry)

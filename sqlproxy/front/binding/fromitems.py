@@ -369,6 +369,9 @@ class FromItems:
         calls: list[Expr] = []
         columns: list[ItemColumn] = []
         functions = _each_array(part["List"]["items"] for part in body["functions"])
+        own = self._own_function(functions[0], body, scope) if len(functions) == 1 else None
+        if own is not None:
+            return own
         alias, names = _alias(body, "")
         outer = self.binder.calls.here.forbidden
         for items in functions:
@@ -396,6 +399,28 @@ class FromItems:
             calls=tuple(calls),
             ordinality=bool(body.get("ordinality")),
             lateral=True,
+        )
+        return self.enter(item, scope)
+
+    def _own_function(self, items: Sequence[Node], body: Node, scope: Scope) -> Item | None:
+        """A function of users' that returns rows, as the query that it is; None: it is none."""
+        kind, part = unwrap(items[0])
+        if kind != "FuncCall":
+            return None
+        inlining = self.binder.calls.inlining
+        chosen = inlining.chosen(strings(part["funcname"]), part, self._seen(scope, True))
+        if chosen is None or not chosen.function.columns:
+            return None
+        if body.get("ordinality") or body.get("coldeflist") or (len(items) > 1 and items[1]):
+            raise unsupported("WITH ORDINALITY and column lists of users' functions", are=True)
+        select = inlining.rows(chosen, self.queries.select, self.queries.with_targets)
+        alias, names = _alias(body, "")
+        if alias and not names and chosen.function.result != oids.RECORD:
+            names = [alias]  # of one value its name is the value's
+        alias = alias or chosen.function.title
+        columns = _renamed(output(select), names, alias, 0)
+        item = SelectItem(
+            alias=alias, columns=columns, offset=scope.width, select=select, lateral=True
         )
         return self.enter(item, scope)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sqlproxy.front.binding.casting import Coercer
+from sqlproxy.front.binding.inlining import Inlining, check_plain
 from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Scope
 from sqlproxy.front.bound.exprs import (
@@ -128,6 +129,7 @@ class FunctionCalls:
     def __init__(self, binder: Binding) -> None:
         self.binder = binder
         self.here = QueryCalls()
+        self.inlining = Inlining(binder.names, binder.casts, binder.expr)
         self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
 
     def bind(self, body: Node, scope: Scope) -> Expr:
@@ -136,6 +138,8 @@ class FunctionCalls:
         if len(words) > 1 and words[-2] not in ("pg_catalog", "public", "kvorum"):
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
+        if (own := self.inlining.chosen(words, body, scope)) is not None:
+            return self.inlining.value(own, self.here.forbidden)
         args = self._given(name, body, scope)
         if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
             return args[0]
@@ -330,18 +334,7 @@ class FunctionCalls:
     def _plain(self, found: Resolved, args: tuple[Expr, ...], variadic: bool, body: Node) -> Expr:
         pos = at(body)
         name = found.proc.name
-        for key, words in (
-            ("agg_star", f"{name}(*) specified, but {name} is not an aggregate function"),
-            ("agg_distinct", f"DISTINCT specified, but {name} is not an aggregate function"),
-            ("agg_order", f"ORDER BY specified, but {name} is not an aggregate function"),
-            ("agg_filter", f"FILTER specified, but {name} is not an aggregate function"),
-            (
-                "over",
-                f"OVER specified, but {name} is not a window function nor an aggregate function",
-            ),
-        ):
-            if body.get(key):
-                raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
+        check_plain(name, body)
         if found.proc.returns_set:
             forbidden = self.here.forbidden
             if forbidden not in ("", "GROUP BY", "window definitions"):

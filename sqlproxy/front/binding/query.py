@@ -240,6 +240,15 @@ class Queries:
                 found.append(Field(target.name, expr.oid, expr.typmod))
         return tuple(found)
 
+    def with_targets(self, select: Select, targets: Sequence[Target]) -> Select:
+        """The query with another list of as many columns."""
+        return replace(select, targets=tuple(targets), fields=self.fields(targets))
+
+    def constant(self, node: Node, clause: str) -> Expr:
+        """An expression that names no columns."""
+        with self.within(clause):
+            return self.binder.expr(node, Scope())
+
     # -- clauses
 
     def _by_name(self, node: Node, targets: Sequence[Target], clause: str) -> int | None:

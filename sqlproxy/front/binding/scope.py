@@ -16,7 +16,7 @@ from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.front.types.registry import format_type
 from sqlproxy.pg import oids
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.rows.schema import Table, View
+from sqlproxy.rows.schema import SqlFunction, Table, View
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,
@@ -46,6 +46,10 @@ class Names(Protocol):
 
     def enum(self, name: str) -> Enum | None:
         """The type of users' of that name."""
+        ...
+
+    def functions(self, title: str) -> Sequence[SqlFunction]:
+        """Those of users' of that name."""
         ...
 
     def index(self, name: str) -> Table | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlproxy.front.bound.statements import Select
-from sqlproxy.rows.schema import Sequence, Table
+from sqlproxy.rows.schema import Sequence, SqlFunction, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +153,23 @@ class DropDatabase:
 class CreateEnum:
     name: str
     labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """`function`: without an id."""
+
+    function: SqlFunction
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunctions:
+    """`names`: those of the catalog; `skipped`: what is said of those that are not there."""
+
+    names: tuple[str, ...]
+    cascade: bool = False
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sqlproxy.front.binding.fromitems import check_schema, table_columns
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored, Select
-from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
+from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_functions, ddl_types
 from sqlproxy.front.ddl.ddl_clauses import Clauses
 from sqlproxy.front.ddl.ddl_options import (
     NAMESPACE_OPTIONS,
@@ -299,12 +299,14 @@ class Definitions:
             "a schema beside public", hint="Each database has the schema public; make a database."
         )
 
-    def drop(self, body: Node) -> d.Drop | d.DropTypes | Ignored:
+    def drop(self, body: Node) -> d.Drop | d.DropTypes | d.DropFunctions | Ignored:
         if body["removeType"] == "OBJECT_EXTENSION":
             missing_ok = bool(body.get("missing_ok"))
             return ddl_extensions.drop(strings(body["objects"]), missing_ok=missing_ok)
         if body["removeType"] in ("OBJECT_TYPE", "OBJECT_DOMAIN"):
             return ddl_types.drop(body, self.names)
+        if body["removeType"] in ("OBJECT_FUNCTION", "OBJECT_ROUTINE"):
+            return ddl_functions.drop(body, self.names)
         kind = _DROPS.get(body["removeType"])
         if kind is None:
             word = body["removeType"].removeprefix("OBJECT_").lower().replace("_", " ")

@@ -182,10 +182,15 @@ def function(
 
 @lru_cache(maxsize=8_192)
 def _function(name: str, given: tuple[int, ...], variadic: bool) -> Resolved | str:
+    return among(FUNCTIONS.get(name, ()), given, variadic)
+
+
+def among(procs: Iterable[Proc], given: tuple[int, ...], variadic: bool = False) -> Resolved | str:
+    """Which of these is meant; "none" or "ambiguous"."""
     count = len(given)
     candidates: list[Candidate] = []
     expanded: set[int] = set()
-    for proc in FUNCTIONS.get(name, ()):
+    for proc in procs:
         args = proc.args
         if proc.variadic and not variadic and count >= len(args):
             spread = oids.ANY if proc.variadic == oids.ANY else proc.variadic

@@ -23,7 +23,7 @@ from sqlproxy.values.errors import UNSUPPORTED, SqlError
 _FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView", "CreateEnum"})
 """What they make is empty in every snapshot: a transaction may have written before."""
 
-_OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
+_OWNED: Final = _FRESH | {"CreateNamespace", "CreateFunction"}  # what they make is who asked's
 
 
 async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any:

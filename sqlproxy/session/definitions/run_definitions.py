@@ -141,6 +141,35 @@ async def create_enum(session: State, bound: d.CreateEnum) -> str:
     return "CREATE TYPE"
 
 
+async def create_function(session: State, bound: d.CreateFunction) -> str:
+    one = bound.function
+    await run(
+        session,
+        "CreateFunction",
+        {
+            "name": one.name,
+            "title": one.title,
+            "arguments": [list(argument) for argument in one.arguments],
+            "result": one.result,
+            "columns": [list(column) for column in one.columns],
+            "sql": one.sql,
+            "strict": one.strict,
+            "volatile": one.volatile,
+            "replace": bound.replace,
+        },
+    )
+    return "CREATE FUNCTION"
+
+
+async def drop_functions(session: State, bound: d.DropFunctions) -> str:
+    for words in bound.skipped:
+        session.notice(words)
+    if bound.names:
+        args = {"names": list(bound.names), "cascade": bound.cascade}
+        await run(session, "DropFunction", args)
+    return "DROP FUNCTION"
+
+
 async def add_label(session: State, bound: d.AddLabel) -> str:
     args: Arguments = {"name": bound.name, "label": bound.label}
     for where, label in (("before", bound.before), ("after", bound.after)):
@@ -204,6 +233,8 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.DropDatabase: drop_database,
     d.Drop: drop,
     d.CreateEnum: create_enum,
+    d.CreateFunction: create_function,
+    d.DropFunctions: drop_functions,
     d.AddLabel: add_label,
     d.RenameLabel: rename_label,
     d.DropTypes: drop_types,

@@ -19,7 +19,7 @@ from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
-from sqlproxy.rows.schema import EnumType, Relation
+from sqlproxy.rows.schema import EnumType, Relation, SqlFunction
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import (
@@ -138,6 +138,13 @@ class Permits:
                 self._creates(declared)
                 if bound.replace and (there := declared.view(bound.name)) is not None:
                     self._owns(declared, there)
+            case d.CreateFunction():
+                self._creates(declared)
+                if bound.replace:
+                    self._owns(declared, declared.function(bound.function.name))
+            case d.DropFunctions():
+                for name in bound.names:
+                    self._owns(declared, declared.function(name))
             case d.CreateIndex():
                 self._owns(declared, bound.table)
                 self._creates(declared)
@@ -174,9 +181,12 @@ class Permits:
         if not self.rights(declared).allows_in_schema(self.acting, "C"):
             raise SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
 
-    def _owns(self, declared: Declared, one: Relation | EnumType | None, index: str = "") -> None:
+    def _owns(
+        self, declared: Declared, one: Relation | EnumType | SqlFunction | None, index: str = ""
+    ) -> None:
         if one is not None and not self.rights(declared).owns(self.acting, one):
-            raise not_owner("index" if index else one.kind, index or one.name)
+            name = one.title if isinstance(one, SqlFunction) else one.name
+            raise not_owner("index" if index else one.kind, index or name)
 
     def _owns_type(self, declared: Declared, name: str) -> None:
         self._owns(declared, declared.enum_type(name))

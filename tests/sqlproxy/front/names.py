@@ -8,7 +8,16 @@ from typing import Any
 
 from kv.base.ids import TableId
 from sqlproxy.front.functions.regclass import Relations
-from sqlproxy.rows.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
+from sqlproxy.rows.schema import (
+    Check,
+    Column,
+    Index,
+    IndexColumn,
+    Sequence,
+    SqlFunction,
+    Table,
+    View,
+)
 from sqlproxy.values.enums import Enum
 
 
@@ -72,12 +81,16 @@ class FakeNames:
     def __init__(self, *tables: Table) -> None:
         self.tables = {t.name: t for t in (T, U, *tables)}
         self.enums: list[Enum] = []
+        self.made: list[SqlFunction] = []
 
     def table(self, name: str) -> Table | None:
         return self.tables.get(name)
 
     def view(self, name: str) -> View | None:
         return W if name == "w" else None
+
+    def functions(self, title: str) -> list[SqlFunction]:
+        return [one for one in self.made if one.title == title]
 
     def sequences_owned_by(self, table: int) -> list[Sequence]:
         return []

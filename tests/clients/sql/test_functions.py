@@ -1,0 +1,100 @@
+"""Functions in SQL, as programs make and call them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.clients.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+def test_functions_in_statements(sql: Sql, db: psycopg.Connection) -> None:
+    """A call would give something else than its body, or only to the session that made it."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, s text, n numeric)")
+    db.execute("INSERT INTO t SELECT i, 'S' || i, i / 2.0 FROM generate_series(1, 20) i")
+    db.execute(
+        "CREATE FUNCTION add(a int, b int DEFAULT 2) RETURNS int LANGUAGE sql IMMUTABLE "
+        "AS $$ SELECT a + $2 $$"
+    )
+    db.execute(
+        "CREATE FUNCTION name_of(i int) RETURNS text STABLE STRICT LANGUAGE sql "
+        "AS 'SELECT s FROM t WHERE id = i'"
+    )
+    db.execute(
+        "CREATE FUNCTION above(low numeric) RETURNS TABLE (id int, half text) LANGUAGE sql "
+        "AS 'SELECT t.id, t.n FROM t WHERE n > low ORDER BY 1'"
+    )
+    db.execute("CREATE VIEW v AS SELECT add(id, 100) AS big FROM t WHERE add(id) < 5")
+    with sql.connect(autocommit=True) as other:
+        asked = other.execute("SELECT add(1), add(b => 7, a => 1), name_of(3), name_of(NULL)")
+        assert asked.fetchone() == (3, 8, "S3", None)
+        assert other.execute("SELECT big FROM v ORDER BY 1").fetchall() == [(101,), (102,)]
+        found = other.execute("SELECT id, name_of(add(id, 1)) FROM t WHERE id = add(1, 1)")
+        assert found.fetchall() == [(2, "S3")]
+        found = other.execute("SELECT a.* FROM above(9) a")
+        assert found.fetchall() == [(19, "9.5000000000000000"), (20, "10.0000000000000000")]
+        found = other.execute("SELECT sum(add(id, 0)), max(name_of(id)) FROM t")
+        assert found.fetchone() == (210, "S9")
+        found = other.execute(
+            "SELECT t.id, count(a.id) FROM t LEFT JOIN LATERAL above(t.n + 8) a ON true "
+            "WHERE t.id < 4 GROUP BY 1 ORDER BY 1"
+        )
+        assert found.fetchall() == [(1, 3), (2, 2), (3, 1)]
+    db.execute("CREATE OR REPLACE FUNCTION add(a int, b int DEFAULT 3) RETURNS int LANGUAGE sql "
+               "AS 'SELECT a * b'")  # fmt: skip
+    assert db.execute("SELECT add(4)").fetchone() == (12,)
+    db.execute("UPDATE t SET s = 'x' WHERE id = add(2, 2)")
+    assert db.execute("SELECT s FROM t WHERE id = 4").fetchone() == ("x",)
+
+
+def test_functions_are_shown_and_dropped(db: psycopg.Connection) -> None:
+    """psql's \\df would not list one, or a view would be left that names what is gone."""
+    db.execute("CREATE FUNCTION f(a int, b int DEFAULT 7) RETURNS int LANGUAGE sql AS 'SELECT b'")
+    db.execute("CREATE FUNCTION f() RETURNS SETOF int LANGUAGE sql AS 'VALUES (1), (2)'")
+    listed = db.execute(
+        "SELECT p.proname, pg_get_function_result(p.oid), pg_get_function_arguments(p.oid), "
+        "p.prokind, p.provolatile FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = 'public' ORDER BY 3"
+    ).fetchall()
+    assert listed == [
+        ("f", "SETOF integer", "", "f", "v"),
+        ("f", "integer", "a integer, b integer DEFAULT 7", "f", "v"),
+    ]
+    with pytest.raises(psycopg.errors.DuplicateFunction):
+        db.execute("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    with pytest.raises(psycopg.errors.AmbiguousFunction):
+        db.execute("DROP FUNCTION f")
+    db.execute("DROP FUNCTION f()")
+    db.execute("CREATE VIEW v AS SELECT f(1)")
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+        db.execute("DROP FUNCTION f")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        db.execute("DROP FUNCTION f CASCADE")
+    db.execute("DROP VIEW v; DROP FUNCTION f")
+    with pytest.raises(psycopg.errors.UndefinedFunction):
+        db.execute("SELECT f(1)")
+    db.execute("DROP FUNCTION IF EXISTS f(int)")
+
+
+def test_who_calls_needs_what_the_body_reads(sql: Sql, db: psycopg.Connection) -> None:
+    """A function would be a way around the privileges on a table, or nobody could call one."""
+    db.execute("CREATE TABLE secret (id int PRIMARY KEY)")
+    db.execute("CREATE FUNCTION peek() RETURNS int LANGUAGE sql AS 'SELECT id FROM secret'")
+    db.execute("CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    role = f"caller_{sql.database}"
+    db.execute(f"CREATE ROLE {role}".encode())
+    db.execute(f"SET ROLE {role}".encode())
+    assert db.execute("SELECT one()").fetchone() == (1,)
+    for text in (
+        "SELECT peek()",
+        "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 2'",
+        "DROP FUNCTION one",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            db.execute(text.encode())
+    db.execute("RESET ROLE")
+    db.execute(f"GRANT SELECT ON secret TO {role}".encode())
+    db.execute(f"SET ROLE {role}".encode())
+    assert db.execute("SELECT peek()").fetchone() == (None,)
