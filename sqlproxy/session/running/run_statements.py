@@ -169,6 +169,7 @@ async def _analytic(
     analytic, select = session.services.analytic, prepared.bound
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
+    said = session.block.notes.mark()
     while True:
         found = analytic.rows(select, reads, env, touched, prepared.text)
         if not (select.locking and isinstance(reads, TxnReads) and reads.renews):
@@ -179,6 +180,7 @@ async def _analytic(
                 session.held.rows(batch)
                 rows += batch
         except Stale:
+            session.block.notes.undo_to(said)
             session.held.end()
             await reads.renew()
         else:
@@ -254,12 +256,14 @@ async def _constant(
     """Rows that need no table; what they wait for is got first."""
     assert prepared.declared is not None
     answers: list[bool] = []
+    said = session.block.notes.mark()
     numbers.begin()
     try:
         for name, count in sorted(plan.sequences.items()):
             await reserve(session, prepared.declared, numbers, name, count)
         while True:
             session.advising.begin(answers)
+            session.block.notes.undo_to(said)
             env.slept = 0.0
             try:
                 return plan.rows(env)
@@ -374,12 +378,14 @@ async def _changed(
     block.statements += 1
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
+    said = block.notes.mark()
     try:
         while True:
             try:
                 outcome = await _done(job, prepared, values)
                 break
             except Stale:  # READ COMMITTED: nothing is written yet
+                block.notes.undo_to(said)
                 await t.renew()
         session.written()
         return outcome

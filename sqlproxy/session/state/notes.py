@@ -76,6 +76,8 @@ class Notes:
 
     def undo_to(self, mark: NoteMark) -> None:
         said, wishes = mark
+        if mark == (len(self.said), len(self.wishes)):
+            return
         for one in list(self.said)[said:]:
             del self.said[one]
         del self.wishes[wishes:]
