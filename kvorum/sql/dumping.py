@@ -9,8 +9,8 @@ one moment. What another process declares meanwhile is found at the end: then th
 the database was at any time, and `Changed` is raised.
 
 Order (as pg_dump's): types, sequences, tables with what their rows must meet, rows, the numbers of
-sequences, indexes, unique and foreign keys, views, comments, privileges. Foreign keys come last, so
-that tables may refer to each other. What PostgreSQL has no words for (ON UPDATE
+sequences, indexes, unique and foreign keys, views and functions, comments, privileges. Foreign keys
+come last, so that tables may refer to each other. What PostgreSQL has no words for (ON UPDATE
 CURRENT_TIMESTAMP, the number of replicas) is left out; owners are, too.
 """
 
@@ -64,9 +64,13 @@ _SEQUENCES: Final = """
     LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
     ORDER BY c.oid"""
 _VIEWS: Final = """
-    SELECT c.relname, pg_get_viewdef(c.oid) FROM pg_class c
+    SELECT c.oid, c.relname, pg_get_viewdef(c.oid) FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind = 'v' AND n.nspname = 'public' ORDER BY c.oid"""
+    WHERE c.relkind = 'v' AND n.nspname = 'public'"""
+_FUNCTIONS: Final = """
+    SELECT p.oid, p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+           p.provolatile, p.proisstrict, p.prosrc
+    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'public'"""
 _COMMENTS: Final = """
     SELECT c.relkind, c.relname, a.attname, d.description, coalesce(t.relname, c.relname)
     FROM pg_description d
@@ -146,10 +150,12 @@ class _Declared:
         ]
         self.last += keys
         if not table:
-            self.last += [
-                f"CREATE VIEW {_name(name)} AS\n{query.rstrip().rstrip(';')}"
-                for name, query in self._rows(_VIEWS)
-            ]
+            made = {
+                oid: f"CREATE VIEW {_name(name)} AS\n{query.rstrip().rstrip(';')}"
+                for oid, name, query in self._rows(_VIEWS)
+            }
+            made |= {one[0]: _function(one) for one in self._rows(_FUNCTIONS)}
+            self.last += [statement for _, statement in sorted(made.items())]
         self.last += self._comments(table)
         self.last += [
             f"GRANT {privilege} ON {_name(name)} TO {_grantee(role)}"
@@ -244,6 +250,13 @@ def _numbers(connection: psycopg.Connection, sequences: Sequence[Row]) -> Iterat
         assert found is not None
         value, called = found
         yield f"SELECT setval({_text(_name(one[0]))}, {value}, {str(called).lower()})"
+
+
+def _function(one: Row) -> str:
+    _, name, arguments, result, volatile, strict, body = one
+    said = {"i": " IMMUTABLE", "s": " STABLE"}.get(volatile, "") + (" STRICT" if strict else "")
+    head = f"CREATE FUNCTION {_name(name)}({arguments}) RETURNS {result} LANGUAGE sql{said}"
+    return f"{head} AS {_text(body)}"
 
 
 def _sequence(one: Row) -> str:

@@ -34,6 +34,11 @@ CREATE TABLE bare (id int PRIMARY KEY);
 CREATE VIEW big AS SELECT o.id, u.name FROM orders o JOIN "Users" u ON u."userId" = o.usr
   WHERE o.amount > 10;
 CREATE VIEW on_view AS SELECT * FROM big WHERE name <> 'zz';
+CREATE FUNCTION half(a int, "B" int DEFAULT 2) RETURNS int IMMUTABLE STRICT LANGUAGE sql
+  AS $$ SELECT a / "B" -- it's \ this $$;
+CREATE FUNCTION halves() RETURNS TABLE (id int, "Half" int) LANGUAGE sql
+  AS 'SELECT id, half(id) FROM big';
+CREATE VIEW of_halves AS SELECT "Half" FROM halves();
 COMMENT ON TABLE orders IS 'it''s a \ table';
 COMMENT ON COLUMN orders.note IS 'N';
 COMMENT ON VIEW on_view IS 'V';
@@ -55,6 +60,7 @@ ASKED = (
     "SELECT * FROM nokey ORDER BY 1",
     "SELECT * FROM bare",
     "SELECT * FROM on_view ORDER BY 1",
+    "SELECT half(10), half(NULL), h.* FROM halves() h JOIN of_halves USING (\"Half\") ORDER BY 3",
     "SELECT obj_description('orders'::regclass), col_description('orders'::regclass, 4)",
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
     "SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",

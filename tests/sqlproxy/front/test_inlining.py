@@ -19,7 +19,7 @@ MADE = (
     "create function add(a int, b int default 2) returns int language sql as 'select a + $2'",
     "create function add(a text) returns text language sql as $$ select a || add.a; $$",
     "create function lower(int) returns int return $1 * 10",
-    "create function both(a int, b int) returns int language sql strict as 'select coalesce(a, b)'",
+    "create function either_of(a int, b int) returns int language sql strict as 'select coalesce(a, b)'",
     "create function of_t(n bigint) returns text language sql as 'select b from t where a = n'",
     "create function count_t() returns bigint language sql stable as 'select count(*) from t'",
     "create function rows_of(n int) returns table(x int, y text) language sql "
@@ -56,8 +56,8 @@ def names() -> FakeNames:
         ("add(2::smallint)", 4),
         ("lower('X')", "x"),
         ("lower(4)", 40),
-        ("both(1, NULL)", None),
-        ("both(1, 2)", 1),
+        ("either_of(1, NULL)", None),
+        ("either_of(1, 2)", 1),
         ("outer_one(add(1))", 10),
     ],
 )
@@ -104,7 +104,7 @@ def test_rows_are_a_query_in_from(names: FakeNames) -> None:
         ("select add(1) over () from t", "42809"),
         ("select many()", "0A000"),
         ("select * from many() with ordinality", "0A000"),
-        ("select both(random()::int, 1)", "0A000"),
+        ("select either_of(random()::int, 1)", "0A000"),
         ("select of_t((select 1))", "0A000"),
         ("create table n (id int primary key, v int default add(1))", "0A000"),
         ("create table n (id int primary key, v int check (add(v) > 1))", "0A000"),
