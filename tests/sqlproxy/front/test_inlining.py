@@ -19,7 +19,8 @@ MADE = (
     "create function add(a int, b int default 2) returns int language sql as 'select a + $2'",
     "create function add(a text) returns text language sql as $$ select a || add.a; $$",
     "create function lower(int) returns int return $1 * 10",
-    "create function either_of(a int, b int) returns int language sql strict as 'select coalesce(a, b)'",
+    "create function either_of(a int, b int) returns int language sql strict "
+    "as 'select coalesce(a, b)'",
     "create function of_t(n bigint) returns text language sql as 'select b from t where a = n'",
     "create function count_t() returns bigint language sql stable as 'select count(*) from t'",
     "create function rows_of(n int) returns table(x int, y text) language sql "
