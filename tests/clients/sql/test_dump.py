@@ -60,7 +60,7 @@ ASKED = (
     "SELECT * FROM nokey ORDER BY 1",
     "SELECT * FROM bare",
     "SELECT * FROM on_view ORDER BY 1",
-    "SELECT half(10), half(NULL), h.* FROM halves() h JOIN of_halves USING (\"Half\") ORDER BY 3",
+    'SELECT half(10), half(NULL), h.* FROM halves() h JOIN of_halves USING ("Half") ORDER BY 3',
     "SELECT obj_description('orders'::regclass), col_description('orders'::regclass, 4)",
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
     "SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",

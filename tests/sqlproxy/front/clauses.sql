@@ -192,3 +192,18 @@ alter table t add primary key (b) deferrable
 create index i on t (a) with (deduplicate_items = off)
 create index i on t (a) with (nosuch = off)
 create unique index on t (b) with (fillfactor = 10) where a = 1
+create function f(a int default 1, b text) returns int language sql immutable as 'select 1'
+create or replace function f(a int, b text default 'x') returns int language sql immutable strict cost 5 parallel safe as 'select a + length($2)'
+create function f() returns table(x int, y text) language sql stable rows 5 as 'select a, b from t'
+create function f(a int) returns int return a + 1
+create function f() returns int language sql set search_path = x as 'select 1'
+create function f() returns int language sql window as 'select 1'
+drop function f
+drop function if exists f(int), g cascade
+drop routine if exists f
+listen x
+notify x, 'y'
+unlisten *
+unlisten x
+do $$ begin null; end $$
+do language plpgsql $$ begin insert into t values (1, 'x'); end $$

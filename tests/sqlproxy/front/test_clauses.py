@@ -40,6 +40,7 @@ HARMLESS = {
     "join_using_alias": "who names it is refused",
     "is_rowsfrom": "one function is a list of one",
     "funcformat": "how a call is shown",
+    "objfuncargs": "of DROP FUNCTION: objargs once more, with names and what is returned",
     "A_Const": "of SET (a, b) = ROW (…): each column has a copy of all values",
 }
 USUAL = {
