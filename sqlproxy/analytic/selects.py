@@ -41,6 +41,7 @@ from sqlproxy.front.bound.exprs import (
     Aggregate,
     Call,
     Column,
+    Const,
     Expr,
     Grouping,
     IsBool,
@@ -1215,11 +1216,14 @@ class Selects:
         return found
 
     def _by_steps(self, call: Call, args: Sequence[Sql]) -> Sql:
-        """generate_series of numeric and timestamptz, whose steps are PostgreSQL's own."""
-        fn, env = SERIES[call.proc.source], self.env
+        """Those of `SERIES`. DuckDB calls no function of nothing: it gets a value that is not
+        read.
+        """
+        fn, env, count = SERIES[call.proc.source], self.env, len(args)
+        args = args or [self.expressions.sql(Const(oid=oids.INT4, value=0))]
 
         def listed(*values: object) -> list[Any]:
-            return fn(env, *values)
+            return fn(env, *values[:count])
 
         return self.expressions.function(
             call.proc.source, listed, args, r.array_of(call.oid), f"{held(call.oid)}[]", nothing=[]

@@ -25,6 +25,7 @@ from sqlproxy.front.bound.statements import (
     SequenceItem,
     SystemItem,
     TableItem,
+    Target,
     shown,
 )
 from sqlproxy.front.functions.f_catalog import CATALOG, RELATIONS
@@ -107,6 +108,7 @@ class Selecting(Protocol):
     """Binds the queries within FROM (sqlproxy.front.binding.query.Queries)."""
 
     def select(self, body: Node, parent: Scope | None) -> Select: ...
+    def with_targets(self, select: Select, targets: Sequence[Target]) -> Select: ...
     def within(self, clause: str) -> AbstractContextManager[None]: ...
 
 
