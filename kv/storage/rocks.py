@@ -175,7 +175,9 @@ class RocksEngine:
             tail = cut_torn_tail(self._path)
         except InvalidArgument:
             # We hold the directory's lock; so if RocksDB's is held too, an engine of this process
-            # was closed while handles of it live on, perhaps in a reference cycle.
+            # was closed while handles of it live on, perhaps in a reference cycle; one that was
+            # frozen (kvorum/local/cycles.py) when it served is searched as well.
+            gc.unfreeze()
             gc.collect()
         try:
             database = self._attempt(families)

@@ -177,6 +177,12 @@ def test_close_leaves_the_lock_while_objects_live(tmp_path: Path) -> None:
     assert again.getter("a")(b"c") == b"1"
     with pytest.raises(Unavailable, match="closed"):
         getter(b"a")
+    frozen: list[object] = [again.family("a")]
+    frozen.append(frozen)
+    del frozen
+    gc.freeze()  # as a node does when it begins to serve
+    again.close()
+    again = RocksEngine(tmp_path / "ours", ("a",))
     kept = again.family("a")
     again.close()
     with pytest.raises(InvalidArgument, match="still holds a family"):
