@@ -6,7 +6,8 @@ of waits is found as any other (txn/intents/deadlock.py). Readers pass. The lock
 they outlive leaders and moves of partitions; they end with the transaction's record, which a
 heartbeat keeps alive from the first lock until the commit begins (`stop`).
 
-Each lock is answered with the newest version of its key. The commit takes those as conditions, so
+Each lock is answered with the newest version of its key, and with its value if that is asked for:
+nobody has to read it then. The commit takes those as conditions, so
 it is right even if a lock was lost. The first key that is locked is the transaction's anchor.
 
 Deliberately missing: shared locks; those who would share wait for each other.
@@ -51,6 +52,10 @@ from txn.shared.refusals import expired
 from txn.shared.together import together
 from txn.shared.wait_terms import Terms
 
+Values = dict[bytes, bytes | None]
+"""Of keys; None: it is absent."""
+Flags = dict[str, bool]
+
 
 class RowLocks:
     """See the module. `versions`: of the keys that are locked, the newest when they were."""
@@ -68,16 +73,53 @@ class RowLocks:
         self._ends = Deadline(shared.timers, TXN_LIFETIME_MS_MAX)
         self._beat: Handle | None = None
         self._lost = False
+        self._unanswered = 0  # messages that may arrive late
 
-    async def lay(self, keys: Sequence[bytes], wait_ms: int) -> list[int]:
+    async def lay(
+        self,
+        keys: Sequence[bytes],
+        wait_ms: int,
+        values: Values | None = None,
+    ) -> list[int]:
         """Lock the keys, waiting so long for others (0: not at all), and their newest versions; 0:
-        it is absent. After an error some of them may be locked.
+        it is absent. After an error some of them may be locked. `values`: gets those that came
+        with the locks.
 
         Raises KeyLocked: it would have to wait longer; WriteConflict: one is newer than the
         snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
         """
-        self.check()
         todo = [key for key in dict.fromkeys(keys) if key not in self.versions]
+        self._begin(todo)
+        wait = Deadline(self._shared.timers, wait_ms)
+        flags: Flags = {} if values is None else {"values": True}
+        while todo:
+            await self._each(todo, partial(self._lay, wait, values, flags))
+            todo = [key for key in todo if key not in self.versions]
+        return [self.versions[key] for key in keys]
+
+    async def lay_present(self, key: bytes, wait_ms: int) -> tuple[bytes, int] | None:
+        """Lock a key, which is not locked yet, if it is there: its newest value and version; None:
+        it is absent, and not locked. Raises as `lay`.
+        """
+        self._begin([key])
+        values: Values = {}
+        wait = Deadline(self._shared.timers, wait_ms)
+        lay = partial(self._lay, wait, values, {"values": True, "present": True})
+        try:
+            while key not in values:
+                await self._each([key], lay)
+        finally:
+            if not (self.versions or self._unanswered or self.beaten):
+                # Nothing is there: what is locked next is the anchor.
+                self.stop()
+                self.anchor = b""
+                self._asked.clear()
+        value = values[key]
+        return None if value is None else (value, self.versions[key])
+
+    def _begin(self, todo: Sequence[bytes]) -> None:
+        """These are about to be locked. Raises TxnAborted, TooLarge."""
+        self.check()
         if len(self._asked) + len(todo) > TXN_LOCKS_MAX:
             raise TooLarge(
                 f"the transaction would lock {len(self._asked) + len(todo)} keys; the limit is "
@@ -88,25 +130,27 @@ class RowLocks:
             self.anchor = todo[0]
             self._arm()
         self._asked.update(dict.fromkeys(todo))
-        wait = Deadline(self._shared.timers, wait_ms)
-        while todo:
-            await self._each(todo, partial(self._lay, wait))
-            todo = [key for key in todo if key not in self.versions]
-        return [self.versions[key] for key in keys]
 
-    async def _lay(self, wait: Deadline, keys: list[bytes]) -> None:
+    async def _lay(
+        self, wait: Deadline, values: Values | None, flags: Flags, keys: list[bytes]
+    ) -> None:
         """One message. If its partition was cut meanwhile, nothing is done."""
         shared, attempt = self._shared, 0
         ends = Deadline(shared.timers, wait.left_ms() + DEADLINE_MS_DEFAULT)
         rows = ([Op(OP_CHECK, key) for key in keys], BLIND if self._blind else 0)
+        said = {**self._terms.options, "lock": True, **flags}
         while True:
             wait_ms = min(wait.left_ms(), DEADLINE_MS_MAX - LOCK_WAIT_MARGIN_MS)
-            options = {**self._terms.options, "lock": True, "wait_ms": wait_ms}
+            options = {**said, "wait_ms": wait_ms}
+            self._unanswered += 1
             args = prewrite_args(self._start_ts, self.anchor, self._ttl_ms, rows, options)
             budget_ms = wait_ms + min(ends.budget_ms(), LOCK_WAIT_MARGIN_MS)
             try:
-                _, versions = await shared.kv.call(PREWRITE, keys[0], *args, budget_ms=budget_ms)
+                _, versions, *more = await shared.kv.call(
+                    PREWRITE, keys[0], *args, budget_ms=budget_ms
+                )
             except KeyLocked as met:
+                self._unanswered -= 1
                 met.details.pop(WAITED, None)
                 if not await shared.resolver.lives(met, ends):
                     await shared.resolver.met_by_write(met, attempt, ends)
@@ -121,7 +165,13 @@ class RowLocks:
                     raise
                 await shared.backoff.wait(attempt, ends)
             else:
-                self.versions.update(zip(keys, versions, strict=True))
+                self._unanswered -= 1
+                if "present" in flags and not versions[0]:
+                    del self._asked[keys[0]]
+                else:
+                    self.versions.update(zip(keys, versions, strict=True))
+                if values is not None:
+                    values.update(zip(keys, *more, strict=False))  # of a page
                 return
             attempt += 1
 

@@ -117,11 +117,17 @@ class TxnReads:
         """
         raise NotImplementedError
 
+    async def lock_present(
+        self, key: bytes, *, wait_ms: int | None = None
+    ) -> tuple[bytes, int] | None:
+        """Lock a key that is there, and what it has by now, in one request; None: it is absent, and
+        not locked. For those that renew their snapshot. Raises as `lock`.
+        """
+        raise NotImplementedError
+
     async def newest(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         """What is committed by now of keys that are locked: value and version of each."""
-        return await self._client.reader.multi_get(
-            keys, await self._client.reader.now(), self._budget_ms
-        )
+        return (await self._client.reader.multi_get_now(keys, self._budget_ms))[0]
 
     async def renew(self) -> None:
         """What is read from now on is as of now, what it wrote before included."""
@@ -365,8 +371,24 @@ class Transaction(TxnReads):
 
     async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
         self._check_open()
-        if not keys:
-            return []
+        return await self._row_locks().lay(keys, self._patience(wait_ms)) if keys else []
+
+    async def lock_present(
+        self, key: bytes, *, wait_ms: int | None = None
+    ) -> tuple[bytes, int] | None:
+        assert self.renews
+        self._check_open()
+        locks = self._row_locks()
+        if key in locks.versions:
+            return (await self.newest([key]))[0]
+        return await locks.lay_present(key, self._patience(wait_ms))
+
+    def _patience(self, wait_ms: int | None) -> int:
+        if wait_ms is None:
+            wait_ms = self.lock_wait_ms
+        return self._budget_ms if wait_ms is None else wait_ms
+
+    def _row_locks(self) -> RowLocks:
         if self._locks is None:
             self._buffer.keep_in_memory()  # the locks are ended with the writes
             self._locks = RowLocks(
@@ -376,9 +398,7 @@ class Transaction(TxnReads):
                 terms=self.terms,
                 blind=self.renews,
             )
-        if wait_ms is None:
-            wait_ms = self.lock_wait_ms
-        return await self._locks.lay(keys, self._budget_ms if wait_ms is None else wait_ms)
+        return self._locks
 
     def computes_from(self, key: bytes, version: int) -> None:
         """What is written to this key is computed from its version; the snapshot of a transaction
@@ -705,6 +725,11 @@ class View(TxnReads):
 
     async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
         return await self._of.lock(keys, wait_ms=wait_ms)
+
+    async def lock_present(
+        self, key: bytes, *, wait_ms: int | None = None
+    ) -> tuple[bytes, int] | None:
+        return await self._of.lock_present(key, wait_ms=wait_ms)
 
     async def renew(self) -> None:
         await self._of.renew()

@@ -236,8 +236,9 @@ class Prewrite(Request):
     anchor, the record is STAGING; with options reads or ranges also: that, the timestamp below
     which they hold (0 = all), how many ranges are not wholly guarded yet (ask again). Then there
     may be no ops. With option lock the ops are checks without a condition, which keep others from
-    writing the keys; → min_commit_ts, the newest version of each key (0: it is absent).
-    Option unlock ends such locks; its answer says nothing.
+    writing the keys; → min_commit_ts, the newest version of each key (0: it is absent); with option
+    values also the newest values, as many as fit into a page. With option present what is absent is
+    not locked. Option unlock ends such locks; its answer says nothing.
     """
 
     start_ts: Fresh

@@ -132,6 +132,8 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced
     # of PREWRITE, row locks (docs/decisions/1530):
     "lock": _flag("lock"),  # lay them: the ops are checks without a condition
+    "values": _flag("values"),  # of such a one: answer the newest values, too
+    "present": _flag("present"),  # … and lock nothing where there is none
     "unlock": _flag("unlock"),  # remove those of such ops
     "locked": _flag("locked"),  # the commit, of a transaction that may have locked these keys
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts

@@ -46,6 +46,7 @@ _TTL_MS: Final = integer(0, TTL_MS_MAX)
 _VALUES: Final = {bytes, type(None)}
 _WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
 _LOCKS: Final = frozenset({"lock", "unlock"})
+_OF_LOCK: Final = frozenset({"values", "present"})
 _NOT_OF_LOCKS: Final = frozenset({"reads", "ranges", "fence", "stage", "locked"})
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
@@ -68,6 +69,8 @@ def prewrite(r: list[Any]) -> Keys:
     said = _LOCKS.intersection(options or ())
     if said and (others := _NOT_OF_LOCKS.intersection(options or ()) or said - {min(said)}):
         raise InvalidArgument(f"a prewrite with option {min(said)} has no option {min(others)}")
+    if "lock" not in said and (others := _OF_LOCK.intersection(options or ())):
+        raise InvalidArgument(f"option {min(others)} of a prewrite needs option lock")
     return check_ops(
         r[8],
         ops_max=PREWRITE_KEYS_MAX,

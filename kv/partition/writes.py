@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kv.base import methods
 from kv.base.errors import TxnAborted
-from kv.base.limits import RESOLVE_BYTES
+from kv.base.limits import RESOLVE_BYTES, SCAN_PAGE_BYTES_MAX
 from kv.base.methods import ABORTED, COMMITTED, OP_DELETE, OP_PUT, STAGING
 from kv.base.ops import Op
 from kv.base.options import NONE, Options
@@ -15,6 +17,7 @@ from kv.base.timestamps import MAX, physical_ms
 from kv.base.verbs import Request
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
+from kv.mvcc.get import newest
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.ingest import ingest
 from kv.mvcc.prewrite import Prewritten, prewrite, unlock
@@ -95,13 +98,38 @@ def _prewrite(view: View, r: methods.Prewrite, ts: int, now_ms: int, m: Mutation
     reads = _reads(options)
     if reads is not None and not _ended(view, r):
         return _prewrite_guarded(view, r, options, reads, ts, now_ms, m)
+    if "lock" in options:
+        return _lock(view, r, options, ts, now_ms, m)
     done = _intents(view, r, options, ts, now_ms, m, fence="fence" in options)
     if reads is not None:  # an echo: guards would be of nobody
         return [done.min_commit_ts, False, 0, 0]
-    if "lock" in options:
-        at_ms = max(now_ms, physical_ms(r.start_ts))
-        return [done.min_commit_ts, [newest_version(view.cur(op[1]), at_ms) for op in r.ops]]
     return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
+
+
+def _lock(
+    view: View, r: methods.Prewrite, options: Options, ts: int, now_ms: int, m: Mutations
+) -> Result:
+    """Row locks, and what is newest under them."""
+    at_ms = max(now_ms, physical_ms(r.start_ts))
+    keys = [op[1] for op in r.ops]
+    versions = [newest_version(view.cur(key), at_ms) for key in keys]
+    bound = ts
+    if "present" in options:
+        there = [op for op, version in zip(r.ops, versions, strict=True) if version]
+        r = replace(r, ops=there)
+    if r.ops:
+        bound = _intents(view, r, options, ts, now_ms, m, fence=False).min_commit_ts
+    if "values" not in options:
+        return [bound, versions]
+    values: list[bytes | None] = []
+    size = 0
+    for key in keys:
+        value, _ = newest(key, view.cur(key), at_ms)
+        size += len(value or b"")
+        if size > SCAN_PAGE_BYTES_MAX and values:
+            break
+        values.append(value)
+    return [bound, versions, values]
 
 
 def _intents(

@@ -25,6 +25,7 @@ from sqlproxy.session.explain import explaining
 from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.ask_catalog import ask_catalog, bring_catalog, with_names
+from sqlproxy.session.running.changes_in_with import changes_in
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.loading import Loader
 from sqlproxy.session.running.numbers import Numbers
@@ -59,7 +60,7 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     session.check(now)
     if now.asks:
         await session.interrupts.guard(bring_catalog(session, now.asks))
-    if session.block.renews_for(type(now.bound)):
+    if session.block.renews_for(type(now.bound)) and not _locks_first(now):
         await session.interrupts.guard(session.block.renew_snapshot())
     found = await _portal(session, now, tuple(values))
     if isinstance(found, Portal):
@@ -71,6 +72,14 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
                 await found.close()
                 raise
     return found
+
+
+def _locks_first(prepared: Prepared) -> bool:
+    """Whether a statement reads nothing but what it has locked; if it has to, it renews by
+    itself.
+    """
+    plan = prepared.plan
+    return getattr(plan, "locks_first", False) and not changes_in(prepared.bound)
 
 
 async def _portal(session: State, prepared: Prepared, values: Values) -> AnyPortal:

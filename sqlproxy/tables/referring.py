@@ -240,6 +240,8 @@ class Children:
             at = places(table, key.referenced)
             lost = [one for one in gone if one.new is None or _moved(one, at)]
             if lost:
+                if self._t.renews:  # who refers to it by now, when it is locked
+                    await self._t.renew()
                 await self._follow(table, child, key, lost, at)
 
     async def _follow(

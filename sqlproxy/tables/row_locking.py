@@ -14,10 +14,13 @@ from typing import Final, TypeAlias, TypeVar
 
 from kv.base.errors import KeyLocked
 from kv.base.limits import SQL_LOCKED_KEYS_MAX, TXN_LIFETIME_MS_MAX
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Expr
 from sqlproxy.front.bound.statements import Locking
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
-from sqlproxy.tables.reading import Stored
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.reading import Stored, TableReader, Touched
 from sqlproxy.values.errors import LOCK_NOT_AVAILABLE, SERIALIZATION_FAILURE, SqlError
 from txn.transaction import Transaction, TxnReads
 
@@ -46,15 +49,28 @@ class Wait:
         SqlError (55P03), KvorumError.
         """
         left = list(keys)
-        wait_ms = t.lock_wait_ms or _FOREVER_MS if self.policy == "block" else 0
         while left:
             try:
-                return dict(zip(left, await t.lock(left, wait_ms=wait_ms), strict=True))
+                return dict(zip(left, await t.lock(left, wait_ms=self._ms(t)), strict=True))
             except KeyLocked as met:
                 if self.policy != "skip":
                     raise self._refused(met) from met
                 left.remove(met.details["key"])
         return {}
+
+    async def lock_present(self, t: TxnReads, key: bytes) -> tuple[bytes, int] | None:
+        """What is at a key that is locked now; None: nothing is, or it is skipped. Raises SqlError
+        (55P03), KvorumError.
+        """
+        try:
+            return await t.lock_present(key, wait_ms=self._ms(t))
+        except KeyLocked as met:
+            if self.policy == "skip":
+                return None
+            raise self._refused(met) from met
+
+    def _ms(self, t: TxnReads) -> int:
+        return t.lock_wait_ms or _FOREVER_MS if self.policy == "block" else 0
 
     def _refused(self, met: KeyLocked) -> SqlError:
         if self.policy == "block":
@@ -84,6 +100,40 @@ async def lock_changed(
     if not rows or not has_room(t, len(rows)):
         return rows
     return await lock_rows(t, table, rows, meant, Wait(table.name))
+
+
+def locks_first(table: Table, access: Access, conditions: Sequence[Expr]) -> bool:
+    """Whether a row is meant by its key alone: at READ COMMITTED a statement locks it before it
+    looks at it, and needs no snapshot for that. What has other conditions, too, reads it first,
+    since it locks, and waits for, only what it means.
+    """
+    return access.one_row and len(conditions) == len(table.key_columns)
+
+
+async def lock_first(
+    t: TxnReads,
+    reader: TableReader,
+    env: Env,
+    touched: Touched,
+    meant: Callable[[Stored], T | None],
+    wait: Wait,
+) -> list[Found[T]] | None:
+    """The row that `locks_first` speaks of, as it is now, in one request. None: it has to be read
+    before, at a snapshot that is renewed now.
+    """
+    key = reader.point(env)
+    if key is None:
+        return []
+    if t.wrote(key) or touched.tally is not None:
+        await t.renew()
+        return None
+    touched.get(1)
+    found = await wait.lock_present(t, key)
+    if found is None:
+        return []
+    stored = reader.stored(key, *found)
+    made = meant(stored)
+    return [] if made is None else [(stored, made)]
 
 
 async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:

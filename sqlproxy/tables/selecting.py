@@ -28,7 +28,7 @@ from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.keys import EXACT
 from sqlproxy.tables.access import Access, Ordering, choose, fixed_columns
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
-from sqlproxy.tables.row_locking import Found, Wait, lock_rows
+from sqlproxy.tables.row_locking import Found, Wait, lock_first, lock_rows, locks_first
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.select_values import ListingPlan, bounds, listing_plan
 from sqlproxy.tables.sorting import sort_key, sortable
@@ -234,6 +234,8 @@ class SelectPlan:
         self._offset = None if select.offset is None else compile(select.offset).fn
         self._key = sort_key(select.order) if sort else None
         self._wait = Wait.of(select.locking, item.table.name) if select.locking else None
+        whole = bool(select.locking) and select.limit is None and select.offset is None
+        self.locks_first = whole and locks_first(item.table, access, select.conjuncts)
 
     def _as_it_is(self, item: TableItem) -> tuple[int, ...] | None:
         """The places of the targets when each is a column as it is stored."""
@@ -285,6 +287,15 @@ class SelectPlan:
 
     async def point_rows(self, reads: Reads, env: Env, touched: Touched) -> list[Row]:
         """The row of a way that names one, or none: without the cost of a generator."""
+
+        def meant(stored: Stored) -> list[Row] | None:
+            return self.rows_of(stored.values, env) or None
+
+        if self.locks_first and isinstance(reads, TxnReads) and reads.renews:
+            assert self._wait is not None
+            first = await lock_first(reads, self.reader, env, touched, meant, self._wait)
+            if first is not None:
+                return first[0][1] if first else []
         stored = await self.reader.one(reads, env, touched)
         if stored is None:
             return []
@@ -292,9 +303,7 @@ class SelectPlan:
         if not found or self._wait is None or not isinstance(reads, TxnReads):
             return found
         pair = (stored, found)
-        rows = await lock_rows(
-            reads, self.table, [pair], lambda one: self.rows_of(one.values, env) or None, self._wait
-        )
+        rows = await lock_rows(reads, self.table, [pair], meant, self._wait)
         return rows[0][1] if rows else []
 
     def rows_of(self, values: Row, env: Env) -> list[Row]:

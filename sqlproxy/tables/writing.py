@@ -49,13 +49,20 @@ from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.implied_predicates import usable
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
-from sqlproxy.tables.row_locking import lock_changed, lock_keys
+from sqlproxy.tables.row_locking import (
+    Wait,
+    has_room,
+    lock_changed,
+    lock_first,
+    lock_keys,
+    locks_first,
+)
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single_row import Single, single_of
 from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
 from sqlproxy.values.memory import Held, now, one_by_one, size_of_rows
-from txn.transaction import Transaction
+from txn.transaction import Transaction, TxnReads
 
 Values = Sequence[object]
 Found = tuple[Stored, Values]
@@ -785,6 +792,7 @@ class _Meant:
     def __init__(self, table: Table, where: Expr | None, conditions: Sequence[Expr]) -> None:
         access, _ = choose(table, conditions)
         self.reader = TableReader(table, access)
+        self.locks_first = locks_first(table, access, conditions)
         self._where = None if where is None else compile(where).fn
         self._projection = _Projection(table)
 
@@ -795,14 +803,25 @@ class _Meant:
 
     async def rows(self, work: Work, reads: Reads) -> AsyncIterator[Sequence[Found]]:
         """In pages, each with the row that expressions see."""
-        env = work.env
+        env, table = work.env, self.reader.table
+
+        def meant(stored: Stored) -> Values | None:
+            return self.meant(stored, env)
+
+        if self.locks_first and isinstance(reads, TxnReads) and reads.renews:
+            if has_room(work.t, 1):
+                wait = Wait(table.name)
+                first = await lock_first(reads, self.reader, env, work.touched, meant, wait)
+                if first is not None:
+                    yield first
+                    return
+            else:
+                await reads.renew()
         async for batch in self.reader.batches(reads, env, work.touched):
             now().fresh()
-            pairs = [(stored, self.meant(stored, env)) for stored in batch]
+            pairs = [(stored, meant(stored)) for stored in batch]
             found = [(stored, seen) for stored, seen in pairs if seen is not None]
-            yield await lock_changed(
-                work.t, self.reader.table, found, lambda stored: self.meant(stored, env)
-            )
+            yield await lock_changed(work.t, table, found, meant)
 
     async def each(
         self, work: Work, run: Callable[[Work, Sequence[Found]], Awaitable[Outcome]]
@@ -839,6 +858,7 @@ class UpdatePlan:
     def __init__(self, update: Update, *, finds: bool = True) -> None:
         self.table = update.target.table
         self.meant = _Meant(self.table, update.where, update.conjuncts) if finds else None
+        self.locks_first = self.meant is not None and self.meant.locks_first
         self.assignments = _Assignments(self.table, update.assignments)
         self._returning = _Returning(update.returning)
         self._projection = _Projection(self.table)
@@ -874,6 +894,7 @@ class DeletePlan:
     def __init__(self, delete: Delete, *, finds: bool = True) -> None:
         self.table = delete.target.table
         self.meant = _Meant(self.table, delete.where, delete.conjuncts) if finds else None
+        self.locks_first = self.meant is not None and self.meant.locks_first
         self._returning = _Returning(delete.returning)
 
     async def run(self, work: Work, rows: Sequence[tuple[Stored, Values]] | None = None) -> Outcome:

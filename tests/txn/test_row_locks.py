@@ -501,3 +501,57 @@ def test_d15_an_unlock_wakes_those_who_wait() -> None:
         assert await values(world, [A, B, D]) == [5, 1, 5]
 
     played(scene)
+
+
+class Counting(Hooked):
+    """Counts the requests of a client, by method."""
+
+    def __init__(self, loop: SimLoop, inner: Kv) -> None:
+        super().__init__(loop, inner)
+        self.sent: list[int] = []
+
+    async def arrives(self, method: int) -> None:
+        self.sent.append(method)
+
+
+def test_d15_a_lock_brings_what_it_locked() -> None:
+    """Every change of a row by its key would cost a request to lock and another one to read."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(key, b"1") for key in (A, B, C)])
+        kv = Counting(loop, world.kv())
+        client = world.client(kv)
+        t = await client.begin(renews=True)
+        for key in (A, B, C):
+            found = await t.lock_present(key)
+            assert found is not None
+            t.put(key, found[0] + b"0", cond=found[1])
+        assert await t.lock_present(D) is None, "absent"
+        assert kv.sent == [PREWRITE] * 4
+        assert await t.lock_present(A) is not None, "locked before, and read now"
+        await world.client().write([put(D, b"4")])  # what was absent is not locked
+        await t.commit()
+        rows, _ = await client.multi_get([A, B, C, D])
+        assert [row and row[0] for row in rows] == [b"10", b"10", b"10", b"4"]
+
+    played(scene)
+
+
+def test_d15_what_is_absent_is_no_anchor() -> None:
+    """Locks would lie under the record of a key that was never locked, and outlive their time."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(B, b"1")])
+        client = world.client()
+        t = await client.begin(renews=True)
+        assert await t.lock_present(A) is None
+        assert await t.lock_present(B) is not None
+        assert t._locks is not None
+        assert t._locks.anchor == B
+        assert not t._locks.unsure
+        await asyncio.sleep(2 * TXN_TTL_MS_DEFAULT / 1000)
+        t.put(B, b"2")
+        await t.commit()
+        assert await values(world, [B]) == [2]
+
+    played(scene)
