@@ -50,7 +50,7 @@ from txn.transaction import Transaction
 
 T = TypeVar("T")
 
-ISOLATIONS: Final = ("snapshot", "serializable")
+ISOLATIONS: Final = ("snapshot", "serializable", "read_committed")
 _DRAIN_S: Final = 5.0  # what close() grants to the cleaning under way
 _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 
@@ -339,8 +339,9 @@ class TxnClient:
     ) -> Transaction:
         """A transaction on a fresh snapshot; `renews`: that may go on to newer ones.
 
-        `isolation`: "snapshot", or "serializable": what it read, ranges included, still holds when
-        it commits; one that writes nothing never waits or fails for it. `ttl_ms`: how long its
+        `isolation`: "snapshot"; "serializable": what it read, ranges included, still holds when it
+        commits; one that writes nothing never waits or fails for it; "read_committed": as `renews`,
+        its owner says when. `ttl_ms`: how long its
         intents may stand without a heartbeat. `terms`: how it waits for others. `recorded`:
         `status` knows its end even if it wrote nothing or is aborted, which costs one write; for
         transactions whose id others know.
@@ -361,7 +362,7 @@ class TxnClient:
             recorded=recorded,
             budget_ms=budget_ms,
             serializable=isolation == "serializable",
-            renews=renews,
+            renews=renews or isolation == "read_committed",
         )
 
     async def run(

@@ -383,6 +383,21 @@ class Transaction(TxnReads):
             return (await self.newest([key]))[0]
         return await locks.lay_present(key, self._patience(wait_ms))
 
+    async def lock_key(self, key: bytes, *, wait_ms: int | None = None) -> tuple[bytes | None, int]:
+        """Lock a key, whether it is there or not, and what it has by now, as `get` answers. Raises
+        as `lock`.
+        """
+        self._check_open()
+        locks, values = self._row_locks(), dict[bytes, bytes | None]()
+        held = key in locks.versions
+        (version,) = await locks.lay([key], self._patience(wait_ms), values)
+        if (mine := self._buffer.written(key)) is not None:
+            return mine.value, 0
+        if held:
+            (found,) = await self.newest([key])
+            return (None, 0) if found is None else found
+        return values[key], version
+
     def _patience(self, wait_ms: int | None) -> int:
         if wait_ms is None:
             wait_ms = self.lock_wait_ms

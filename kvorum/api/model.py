@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, TTL_MS_MAX, VALUE_BYTES_MAX
@@ -24,6 +24,10 @@ class Record(NamedTuple):
 
     value: bytes
     version: int
+
+
+LOCK_WAITS: Final = ("wait", "nowait", "skip")
+"""What `lock` does about a key that somebody else has: wait, refuse, or say that there is none."""
 
 
 class Item(NamedTuple):

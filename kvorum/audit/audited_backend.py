@@ -178,6 +178,7 @@ SESSION: Final[Mapping[str, Row]] = {
     "scan": Row("txn.scan", _of_table, at_start=True),
     "put": Row("txn.put", _of_key),
     "delete": Row("txn.delete", _of_key),
+    "lock": Row("txn.lock", _of_key, _version),
     "commit": Row("txn.commit", then=_committed),
     "abort": Row("txn.abort"),
     "heartbeat": Row("txn.heartbeat"),

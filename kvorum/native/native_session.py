@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from kv.base import ops
-from kv.base.errors import KvorumError, Moved, Refused, RestartTxn, Unavailable
+from kv.base.errors import KeyLocked, KvorumError, Moved, Refused, RestartTxn, Unavailable
 from kvorum.api import cursor
 from kvorum.api.cursor import storage_range, table_id, user_page
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
@@ -78,6 +78,7 @@ class NativeSession:
     async def get(self, ns: str, table: str, key: bytes) -> Record | None:
         prefix = await self._names.prefix(ns, table)
         try:
+            await self._look_anew()
             value, version = await self._transaction.get(prefix + key)
         except KvorumError as e:
             await self._check_made_anew(e, {(ns, table): prefix})
@@ -88,6 +89,7 @@ class NativeSession:
         known, prefix = self._names.known, self._names.prefix
         wanted = [(known(ns, table) or await prefix(ns, table)) + key for ns, table, key in keys]
         try:
+            await self._look_anew()
             found = await self._transaction.multi_get(wanted)
         except KvorumError as e:
             sent = zip(keys, wanted, strict=True)
@@ -102,6 +104,7 @@ class NativeSession:
         if high <= low:
             return Page([], None, self.start_ts)
         try:
+            await self._look_anew()
             page = await self._transaction.scan(
                 low, high, limit=cursor.page_rows(spec.limit), reverse=span.reverse
             )
@@ -129,6 +132,24 @@ class NativeSession:
         prefix = names.known_writable(ns, table) or await names.writable(ns, table)
         self._write(ops.delete(prefix + key, cond))
         self._written[ns, table] = prefix
+
+    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            value, version = await self._transaction.lock_key(
+                prefix + key, wait_ms=None if wait == "wait" else 0
+            )
+        except KvorumError as e:
+            if isinstance(e, KeyLocked) and wait == "skip":
+                return None
+            await self._check_made_anew(e, {(ns, table): prefix})
+            raise self._names.in_user_terms(e) from None
+        return None if value is None else Record(value, version)
+
+    async def _look_anew(self) -> None:
+        """At read_committed each read sees what is committed by then."""
+        if self._transaction.renews:
+            await self._transaction.renew()
 
     def _write(self, op: ops.Op) -> None:
         try:

@@ -211,7 +211,8 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         lock_wait_ms: int | None = None,
     ) -> Beginning[AsyncTransaction]:
         """Begin a transaction: `async with db.transaction() as t`, or `t = await
-        db.transaction()`. `isolation`: "snapshot", or "serializable".
+        db.transaction()`. `isolation`: "snapshot", "serializable", or "read_committed", at which
+        each read sees what is committed by then: `lock` what is computed from.
 
         `owner`: shown to those who wait for it. `priority`: "low", "normal" or "high", its place
         where several wait for a key; of transactions that wait for each other the lowest, then the

@@ -32,7 +32,7 @@ PROCEDURES: Final = frozenset(
     {"create_namespace", "alter_namespace", "drop_namespace", "set_settings"}
     | {"create_table", "alter_table", "drop_table"}
 )
-SESSION_READS: Final = frozenset({"multi_get", "scan"})
+SESSION_READS: Final = frozenset({"multi_get", "scan", "lock"})
 SESSION_WRITES: Final = frozenset({"commit", "abort", "heartbeat"})
 MARGIN_MS: Final = 200
 

@@ -179,6 +179,16 @@ class TransactionTable(Facade[AsyncTransactionTable]):
         """`get` of many keys at once, in their order."""
         return self._call(self._async.multi_get(keys))
 
+    def lock(self, key: Bytes, *, wait: str = "wait") -> Record | None:
+        """Keep others from writing the key until the transaction ends; its record as it is by then,
+        or its own write. None: there is none, and nobody may add it. Readers do not wait.
+
+        `wait`, where somebody else has it: "wait", as long as `lock_wait_ms` says; "nowait" raises
+        KeyLocked; "skip" locks nothing and gives None. Raises WriteConflict if the record is newer
+        than the transaction's snapshot: with `isolation="read_committed"` it never is.
+        """
+        return self._call(self._async.lock(key, wait=wait))
+
     def put(
         self,
         key: Bytes,
@@ -585,7 +595,8 @@ class Database(Facade[AsyncDatabase]):
         lock_wait_ms: int | None = None,
     ) -> Transaction:
         """Begin a transaction: `with db.transaction() as t`, or `t = db.transaction()`.
-        `isolation`: "snapshot", or "serializable".
+        `isolation`: "snapshot", "serializable", or "read_committed", at which each read sees what
+        is committed by then: `lock` what is computed from.
 
         `owner`: shown to those who wait for it. `priority`: "low", "normal" or "high", its place
         where several wait for a key; of transactions that wait for each other the lowest, then the

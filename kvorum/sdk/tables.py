@@ -15,6 +15,7 @@ from kv.base.errors import InvalidArgument, KeyLocked, KvorumError
 from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import (
+    LOCK_WAITS,
     Bytes,
     Item,
     Page,
@@ -197,6 +198,18 @@ class AsyncTransactionTable:
         """`get` of many keys at once, in their order."""
         wanted = [TableKey(self.ns, self.name, user_key(key)) for key in keys]
         return await self._session.multi_get(wanted)
+
+    async def lock(self, key: Bytes, *, wait: str = "wait") -> Record | None:
+        """Keep others from writing the key until the transaction ends; its record as it is by then,
+        or its own write. None: there is none, and nobody may add it. Readers do not wait.
+
+        `wait`, where somebody else has it: "wait", as long as `lock_wait_ms` says; "nowait" raises
+        KeyLocked; "skip" locks nothing and gives None. Raises WriteConflict if the record is newer
+        than the transaction's snapshot: with `isolation="read_committed"` it never is.
+        """
+        if wait not in LOCK_WAITS:
+            raise InvalidArgument(f"wait is one of {', '.join(LOCK_WAITS)}, got {wait!r:.40}")
+        return await self._session.lock(self.ns, self.name, user_key(key), wait)
 
     async def put(
         self,

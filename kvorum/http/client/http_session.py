@@ -90,6 +90,13 @@ class HttpSession:
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
         await self._write("delete", {"ns": ns, "table": table, "key": key}, cond)
 
+    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+        body: dict[str, object] = {"ns": ns, "table": table, "key": key}
+        if wait != "wait":
+            body["wait"] = wait
+        answer = await self._post("lock", body)
+        return None if answer["value"] is None else _own(answer)
+
     async def commit(self) -> int:
         return version_of(await self._post("commit", {}))
 

@@ -241,6 +241,21 @@ _TXN_ROUTES = (
     ),
     Route(
         "POST",
+        "/v1/txn/{id}/lock",
+        _WRITE_SOME,
+        "transactions",
+        "Lock a record in a transaction",
+        "Others who would write it wait until the transaction ends; readers do not. The answer is "
+        "the record as it is by then, null if there is none: its key is locked, too. 409 "
+        "`KEY_LOCKED`: somebody else has it; `WRITE_CONFLICT`: it is newer than the transaction's "
+        "snapshot (not at read_committed); `TXN_ABORTED`: a deadlock. Needs the rights read and "
+        "update. " + _TXN_NOTE,
+        body=fields.TXN_LOCK,
+        answer=object_of(value=D, version=TS),
+        errors=(404, 409, 413),
+    ),
+    Route(
+        "POST",
         "/v1/txn/{id}/commit",
         SELF,
         "transactions",

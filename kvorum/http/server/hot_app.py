@@ -88,6 +88,7 @@ class Observer(Protocol):
 Handler = Callable[[Request], Awaitable[Reply]]
 READS: Final = watch.READS
 DELETES: Final = frozenset({Action.DELETE})
+LOCKS: Final = frozenset({Action.READ, Action.UPDATE})
 
 
 class HotApi:
@@ -361,6 +362,17 @@ class HotApi:
         await session.delete(body["ns"], body["table"], key, cond)
         return {}
 
+    async def _txn_lock(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.TXN_LOCK)
+        key = user_key(body["key"])
+        request.needs(LOCKS, body["ns"], body["table"])
+        session = await self._session(txn, request)
+        with self._sessions.waiting(txn):
+            record = await session.lock(body["ns"], body["table"], key, body.get("wait", "wait"))
+        if record is None:
+            return {"value": None, "version": None}
+        return _show_own(record, request.formats.reply)
+
     async def _txn_scan(self, txn: int, request: Request) -> Any:
         body = await request.fields(fields.SCAN)
         ns, table = body.pop("ns"), body.pop("table")
@@ -403,6 +415,7 @@ class HotApi:
         b"put": _txn_put,
         b"delete": _txn_delete,
         b"scan": _txn_scan,
+        b"lock": _txn_lock,
         b"commit": _txn_commit,
         b"abort": _txn_abort,
         b"heartbeat": _txn_heartbeat,

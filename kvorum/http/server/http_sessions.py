@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kv.base.errors import Busy, KvorumError, Reroute
@@ -39,6 +40,8 @@ class _Open:
     dies_at: float
     ending: asyncio.Future[int] | None = field(default=None)
     """Set while a commit is under way: a second commit waits for the same answer."""
+    waiting: int = 0
+    """So many of its requests wait for others: it is not silent."""
 
 
 class Sessions:
@@ -94,7 +97,9 @@ class Sessions:
     def _find(self, txn: int) -> _Open | None:
         """The entry of a transaction whose time is not over."""
         entry = self._open.get(txn)
-        if entry is None or entry.ending is not None or entry.dies_at > self._timers.monotonic():
+        if entry is None or entry.ending is not None or entry.waiting:
+            return entry
+        if entry.dies_at > self._timers.monotonic():
             return entry
         self._bury(txn)
         return None
@@ -117,6 +122,17 @@ class Sessions:
             raise await self._gone(txn)
         entry.dies_at = self._timers.monotonic() + entry.ttl_s
         return entry.session
+
+    @contextmanager
+    def waiting(self, txn: int) -> Iterator[None]:
+        """A request of an open transaction, which may take longer than its ttl_ms."""
+        entry = self._open[txn]
+        entry.waiting += 1
+        try:
+            yield
+        finally:
+            entry.waiting -= 1
+            entry.dies_at = self._timers.monotonic() + entry.ttl_s
 
     async def commit(self, txn: int) -> int:
         """The commit version; the same when asked again."""
@@ -199,7 +215,8 @@ class Sessions:
     def _expire(self) -> None:
         """Abort what was silent for its ttl; the timer runs only while something is open."""
         now = self._timers.monotonic()
-        dead = [t for t, e in self._open.items() if e.dies_at <= now and e.ending is None]
+        silent = [(t, e) for t, e in self._open.items() if e.dies_at <= now and not e.waiting]
+        dead = [t for t, e in silent if e.ending is None]
         try:
             for txn in dead:
                 self._bury(txn)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from kv.base import limits, timestamps
 from kv.base.adapters import ago
 from kv.base.errors import InvalidArgument, TooLarge
+from kvorum.api.model import LOCK_WAITS
 
 Schema = dict[str, object]
 Convert = Callable[[Any, str], Any]
@@ -250,6 +251,16 @@ OPS: Fields = (
 _KEYS = Field("keys", array(record(KEY), limits.MULTI_KEYS_MAX), "Keys, in any tables.")
 MULTI_GET: Fields = (_KEYS, AT)
 TXN_MULTI_GET: Fields = (_KEYS,)  # at the transaction's snapshot
+TXN_LOCK: Fields = (
+    *KEY,
+    Field(
+        "wait",
+        one_of(*LOCK_WAITS),
+        "Where somebody else has it: wait, as long as `lock_wait_ms` says, if left out; nowait: "
+        "409 `KEY_LOCKED` at once; skip: nothing is locked, and answered.",
+        False,
+    ),
+)
 BEGIN: Fields = (
     Field(
         "ttl_ms",
@@ -259,8 +270,9 @@ BEGIN: Fields = (
     ),
     Field(
         "isolation",
-        one_of("snapshot", "serializable"),
-        "snapshot if left out; serializable: what was read still holds at the commit.",
+        one_of("snapshot", "serializable", "read_committed"),
+        "snapshot if left out; serializable: what was read still holds at the commit; "
+        "read_committed: each read sees what is committed by then, and so does a lock.",
         False,
     ),
     Field("owner", TEXT, "Who runs it: shown to those who wait for it.", False),

@@ -35,12 +35,14 @@ BODIES: dict[str, Any] = {
     "/v1/txn/{id}/multi-get": {"keys": [KEY]},
     "/v1/txn/{id}/put": {**KEY, "value": "v"},
     "/v1/txn/{id}/delete": KEY,
+    "/v1/txn/{id}/lock": KEY,
     "/v1/txn/{id}/scan": {"ns": "shop", "table": "orders"},
     "/v1/namespaces": {"name": "made"},
     "/v1/procedures/{id}/updates/{name}": {"key": "k"},
     "/v1/schedules": {"name": "s", "procedure": "sample.transfer"},
     "/v1/locks/steal": {"resource": "till"},
 }
+ALSO = {"/v1/txn/{id}/lock": ["read"]}  # what a route needs beside the right that it says
 NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}
 
 
@@ -84,7 +86,7 @@ class Scene:
             return answer.status_code
 
     def holder(self, route: Route | Declared) -> str:
-        """A token of a user who has that right, and no other."""
+        """A token of a user who has that right, and no other than `ALSO` says."""
         right = route.right
         assert right.action is not None
         name, namespace = {
@@ -92,9 +94,10 @@ class Scene:
             Kind.TABLE: ("orders", namespace_of(route)),
             Kind.NAMESPACE: ("made" if right.name == "<name>" else namespace_of(route), ""),
         }.get(right.kind, ("*", ""))
-        key = f"u.{right.action}.{right.kind.replace(' ', '')}.{namespace}.{name.strip('*')}"
+        actions = [right.action, *ALSO.get(route.path, [])]
+        key = f"u.{'.'.join(actions)}.{right.kind.replace(' ', '')}.{namespace}.{name.strip('*')}"
         if key not in self.tokens:
-            said = {"role": key, "actions": [right.action], "kind": right.kind, "name": name}
+            said = {"role": key, "actions": actions, "kind": right.kind, "name": name}
             if namespace:
                 said["namespace"] = namespace
             said = {k: v for k, v in said.items() if v}

@@ -103,6 +103,7 @@ READS = {
     "Table.rows",
     "Table.scan",
     "TransactionTable.get",
+    "TransactionTable.lock",
     "TransactionTable.scan",
 }
 NOT_OVER_HTTP = {"Database.acknowledge", "Database.live_records"}

@@ -325,3 +325,78 @@ def test_d8_kvorum_txn_abort(served: Served) -> None:
     assert error.startswith(b"kvorum: TXN_COMMITTED: ")
     run("txn", "abort", connect=served.address, code=2)
     run("txn", "end", str(t.id), connect=served.address, code=2)
+
+
+# ------------------------------------------------------------------------------------------ locks
+
+
+def test_d15_a_lock_gives_what_it_locked(db: kvorum.Database, table: kvorum.Table) -> None:
+    """Whoever locks a record to change it would have to read it by another request."""
+    version = table.put("k", b"1")
+    with db.transaction() as t:
+        mine = t.table(table.ns, table.name)
+        assert mine.lock("k") == (b"1", version)
+        assert mine.lock("none") is None
+        mine.put("k", b"2")
+        assert mine.lock("k") == (b"2", 0)
+    assert [r and r.value for r in table.multi_get(["k", "none"])] == [b"2", None]
+
+
+def test_d15_who_locks_first_is_waited_for(db: kvorum.Database, table: kvorum.Table) -> None:
+    """Two counters that were read at once would be written over each other, or have to begin
+    again.
+    """
+    table.put("n", b"0")
+
+    def add() -> None:
+        for _ in range(5):
+            with db.transaction(isolation="read_committed") as t:
+                mine = t.table(table.ns, table.name)
+                found = mine.lock("n")
+                assert found is not None
+                mine.put("n", b"%d" % (int(found.value) + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(add) for _ in range(4)]:
+            done.result()
+    last = table.get("n")
+    assert last is not None
+    assert last.value == b"20"
+
+
+def test_d15_what_others_have_locked(db: kvorum.Database, table: kvorum.Table) -> None:
+    """A worker that must not wait would wait, or would take another's work."""
+    table.put("k", b"1")
+    table.put("free", b"1")
+    first, second = db.transaction(), db.transaction()
+    one, two = (t.table(table.ns, table.name) for t in (first, second))
+    one.lock("k")
+    refused = error(lambda: two.lock("k", wait="nowait"))
+    assert isinstance(refused, kvorum.KeyLocked)
+    assert refused.details["key"] in (b"k", "k")
+    assert two.lock("k", wait="skip") is None
+    assert two.lock("free", wait="skip") is not None
+    assert table.get("k") is not None, "readers pass"
+    bad = error(lambda: two.lock("k", wait="perhaps"))
+    assert isinstance(bad, kvorum.InvalidArgument)
+    second.abort()
+    first.abort()
+    table.put("k", b"2")
+
+
+def test_d15_a_lock_of_what_is_newer(db: kvorum.Database, table: kvorum.Table) -> None:
+    """A transaction that reads one moment would compute from another one."""
+    table.put("k", b"1")
+    old = db.transaction()
+    fresh = db.transaction(isolation="read_committed")
+    assert fresh.table(table.ns, table.name).get("k") is not None
+    version = table.put("k", b"2")
+    refused = error(lambda: old.table(table.ns, table.name).lock("k"))
+    assert isinstance(refused, kvorum.WriteConflict)
+    mine = fresh.table(table.ns, table.name)
+    assert mine.get("k") == (b"2", version)
+    assert [item.value for item in mine.scan().items] == [b"2"]
+    assert mine.multi_get(["k"]) == [(b"2", version)]
+    assert mine.lock("k") == (b"2", version)
+    fresh.commit()
+    old.abort()
