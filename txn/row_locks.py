@@ -10,15 +10,18 @@ Each lock is answered with the newest version of its key, and with its value if 
 nobody has to read it then. The commit takes those as conditions, so
 it is right even if a lock was lost. The first key that is locked is the transaction's anchor.
 
-Deliberately missing: shared locks; those who would share wait for each other.
+A shared lock is a guard (docs/decisions/1560): it protects what it holds until the record is final,
+so the commit names these keys as reads, and asks for no version of them. No shared key is an
+anchor, since nothing of it is prewritten: who shares first locks a key of his own beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from kv.base.errors import (
     ConditionFailed,
@@ -31,6 +34,8 @@ from kv.base.errors import (
     TxnAborted,
     UnknownOutcome,
 )
+from kv.base.fields import STORAGE_KEY_BYTES_MAX
+from kv.base.keys import u64
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
     DEADLINE_MS_MAX,
@@ -43,6 +48,7 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, BLIND, HEARTBEAT, OP_CHECK, PREWRITE, ROLLBACK
 from kv.base.ops import Op
 from kv.base.ports import Handle
+from kv.base.strengths import UPDATE, is_shared
 from kv.base.waits import WAITED
 from txn.commit.sending import Shared, prewrite_args
 from txn.intents.resolver import Outcome, resolve
@@ -54,11 +60,18 @@ from txn.shared.wait_terms import Terms
 
 Values = dict[bytes, bytes | None]
 """Of keys; None: it is absent."""
-Flags = dict[str, bool]
+Flags = dict[str, int]
+
+
+class _Held(NamedTuple):
+    strength: int
+    version: int
 
 
 class RowLocks:
-    """See the module. `versions`: of the keys that are locked, the newest when they were."""
+    """See the module. `versions`: of the keys that are locked so that nobody else writes them, the
+    newest when they were.
+    """
 
     def __init__(
         self, shared: Shared, start_ts: int, *, ttl_ms: int, terms: Terms, blind: bool
@@ -69,6 +82,7 @@ class RowLocks:
         self.anchor = b""
         self.versions: dict[bytes, int] = {}
         self.beaten = False  # a heartbeat was sent: it may arrive late
+        self._held: dict[bytes, _Held] = {}  # in the order in which they were first locked
         self._asked: dict[bytes, None] = {}  # keys that may be locked
         self._ends = Deadline(shared.timers, TXN_LIFETIME_MS_MAX)
         self._beat: Handle | None = None
@@ -80,36 +94,62 @@ class RowLocks:
         keys: Sequence[bytes],
         wait_ms: int,
         values: Values | None = None,
+        *,
+        strength: int = UPDATE,
     ) -> list[int]:
         """Lock the keys, waiting so long for others (0: not at all), and their newest versions; 0:
         it is absent. After an error some of them may be locked. `values`: gets those that came
-        with the locks.
+        with the locks. `strength`: of kv.base.strengths.
 
         Raises KeyLocked: it would have to wait longer; WriteConflict: one is newer than the
         snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
         """
-        todo = [key for key in dict.fromkeys(keys) if key not in self.versions]
+        todo = [key for key in dict.fromkeys(keys) if not self.holds(key, strength)]
+        if todo and is_shared(strength) and not self.anchor:
+            todo.insert(0, _beside(todo[0], self._start_ts))
         self._begin(todo)
         wait = Deadline(self._shared.timers, wait_ms)
         flags: Flags = {} if values is None else {"values": True}
+        if strength != UPDATE:
+            flags["strength"] = strength
         while todo:
             await self._each(todo, partial(self._lay, wait, values, flags))
-            todo = [key for key in todo if key not in self.versions]
-        return [self.versions[key] for key in keys]
+            todo = [key for key in todo if not self.holds(key, strength)]
+        return [self._held[key].version for key in keys]
 
-    async def lay_present(self, key: bytes, wait_ms: int) -> tuple[bytes, int] | None:
-        """Lock a key, which is not locked yet, if it is there: its newest value and version; None:
-        it is absent, and not locked. Raises as `lay`.
+    def holds(self, key: bytes, strength: int) -> bool:
+        """Whether it is locked so, or more strongly."""
+        held = self._held.get(key)
+        return held is not None and held.strength <= strength
+
+    def shares(self, key: bytes) -> bool:
+        """Whether what is at the key stays, though its version is no condition of the commit."""
+        return key in self._held and key not in self.versions
+
+    @property
+    def shared(self) -> list[bytes]:
+        """The keys that the commit has to say that it has read."""
+        return [key for key in self._held if key not in self.versions]
+
+    async def lay_present(
+        self, key: bytes, wait_ms: int, *, strength: int = UPDATE
+    ) -> tuple[bytes, int] | None:
+        """Lock a key, which is not locked so yet, if it is there, so that nobody else writes it:
+        its newest value and version; None: it is absent, and not locked. Raises as `lay`.
         """
+        assert not is_shared(strength)
         self._begin([key])
         values: Values = {}
         wait = Deadline(self._shared.timers, wait_ms)
-        lay = partial(self._lay, wait, values, {"values": True, "present": True})
+        flags: Flags = {"values": True, "present": True}
+        if strength != UPDATE:
+            flags["strength"] = strength
+        lay = partial(self._lay, wait, values, flags)
         try:
             while key not in values:
                 await self._each([key], lay)
         finally:
-            if not (self.versions or self._unanswered or self.beaten):
+            if not (self._held or self._unanswered or self.beaten):
                 # Nothing is there: what is locked next is the anchor.
                 self.stop()
                 self.anchor = b""
@@ -169,11 +209,19 @@ class RowLocks:
                 if "present" in flags and not versions[0]:
                     del self._asked[keys[0]]
                 else:
-                    self.versions.update(zip(keys, versions, strict=True))
+                    self._laid(flags.get("strength", UPDATE), zip(keys, versions, strict=True))
                 if values is not None:
                     values.update(zip(keys, *more, strict=False))  # of a page
                 return
             attempt += 1
+
+    def _laid(self, strength: int, found: Iterable[tuple[bytes, int]]) -> None:
+        for key, version in found:
+            mine = UPDATE if key == self.anchor and is_shared(strength) else strength
+            old = self._held.get(key)
+            self._held[key] = _Held(mine if old is None else min(mine, old.strength), version)
+            if not is_shared(mine):
+                self.versions[key] = version
 
     def check(self) -> None:
         """Raises TxnAborted if somebody else has ended the transaction."""
@@ -183,7 +231,7 @@ class RowLocks:
     @property
     def unsure(self) -> bool:
         """Whether more may be locked than is known."""
-        return len(self._asked) > len(self.versions)
+        return len(self._asked) > len(self._held)
 
     def conditions(self, ops: Sequence[Op]) -> list[Op]:
         """What to commit: the ops, each on a locked key with its version as the condition, if it
@@ -242,15 +290,16 @@ class RowLocks:
     @property
     def count(self) -> int:
         """How many keys are locked: a mark for `undo_to`."""
-        return len(self.versions)
+        return len(self._held)
 
     async def undo_to(self, mark: int, *, budget_ms: int) -> None:
         """End the locks since, but that of the anchor, where the record lies. What fails here stays
         locked until the end.
         """
-        keys = [key for key in islice(self.versions, mark, None) if key != self.anchor]
+        keys = [key for key in islice(self._held, mark, None) if key != self.anchor]
         for key in keys:
-            del self._asked[key], self.versions[key]
+            del self._asked[key], self._held[key]
+            self.versions.pop(key, None)
 
         async def unlock(part: list[bytes]) -> None:
             rows = ([Op(OP_CHECK, key) for key in part], 0)
@@ -302,6 +351,12 @@ class RowLocks:
             for group in groups:
                 for part in _messages([keys[i] for i in group]):
                     tasks.create_task(send(part))
+
+
+def _beside(key: bytes, start_ts: int) -> bytes:
+    """A key that nobody else locks, mostly in the same partition."""
+    own = u64(start_ts)
+    return key[: STORAGE_KEY_BYTES_MAX - len(own) - 1] + b"\x00" + own
 
 
 def _messages(keys: list[bytes]) -> list[list[bytes]]:

@@ -35,6 +35,7 @@ from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import BLIND, OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
+from kv.base.strengths import UPDATE
 from kv.mvcc.refusals import write_conflict
 from txn.buffered.read_set import Held, ReadSet
 from txn.buffered.spill_file import OpenFile
@@ -107,9 +108,13 @@ class TxnReads:
         """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
         raise NotImplementedError
 
-    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
+    async def lock(
+        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+    ) -> list[int]:
         """Keep others from writing these keys until the end, and their newest versions; 0: there is
         none. `wait_ms`: how long it waits for others, 0 = not at all; None: as its terms say.
+        `strength` (kv.base.strengths): what else others may do; a shared one is no condition of
+        what is written then.
 
         Raises KeyLocked: it would have to wait longer; TxnAborted: a deadlock; WriteConflict: a key
         is newer than the snapshot of a transaction that does not renew it; TooLarge. Then some of
@@ -118,10 +123,10 @@ class TxnReads:
         raise NotImplementedError
 
     async def lock_present(
-        self, key: bytes, *, wait_ms: int | None = None
+        self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE
     ) -> tuple[bytes, int] | None:
         """Lock a key that is there, and what it has by now, in one request; None: it is absent, and
-        not locked. For those that renew their snapshot. Raises as `lock`.
+        not locked. For those that renew their snapshot; not for shared locks. Raises as `lock`.
         """
         raise NotImplementedError
 
@@ -369,19 +374,28 @@ class Transaction(TxnReads):
 
     # -- locks
 
-    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
+    async def lock(
+        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+    ) -> list[int]:
         self._check_open()
-        return await self._row_locks().lay(keys, self._patience(wait_ms)) if keys else []
+        if not keys:
+            return []
+        locks = self._row_locks()
+        return await locks.lay(keys, self._patience(wait_ms), strength=strength)
 
     async def lock_present(
-        self, key: bytes, *, wait_ms: int | None = None
+        self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE
     ) -> tuple[bytes, int] | None:
         assert self.renews
         self._check_open()
         locks = self._row_locks()
-        if key in locks.versions:
+        if locks.holds(key, strength):
             return (await self.newest([key]))[0]
-        return await locks.lay_present(key, self._patience(wait_ms))
+        return await locks.lay_present(key, self._patience(wait_ms), strength=strength)
+
+    def shares(self, key: bytes) -> bool:
+        """Whether a shared lock keeps what is at the key until the end."""
+        return self._locks is not None and self._locks.shares(key)
 
     async def lock_key(self, key: bytes, *, wait_ms: int | None = None) -> tuple[bytes | None, int]:
         """Lock a key, whether it is there or not, and what it has by now, as `get` answers. Raises
@@ -389,7 +403,7 @@ class Transaction(TxnReads):
         """
         self._check_open()
         locks, values = self._row_locks(), dict[bytes, bytes | None]()
-        held = key in locks.versions
+        held = locks.holds(key, UPDATE)
         (version,) = await locks.lay([key], self._patience(wait_ms), values)
         if (mine := self._buffer.written(key)) is not None:
             return mine.value, 0
@@ -581,6 +595,11 @@ class Transaction(TxnReads):
             ops = sorted(ops, key=_key_of)
         also: frozenset[bytes] = frozenset()
         held = self._reads if self._reads is not None else self._holds
+        shared = [] if locks is None else locks.shared
+        if shared and held is None:
+            held = ReadSet()
+        for key in shared:
+            held.add_key(key)
         if ops and held is not None:
             reads, also = held.ops({op.key for op in ops})
             ops = ops + reads
@@ -593,6 +612,7 @@ class Transaction(TxnReads):
             serializable=held is not None,
             also_read=also,
             locked=locks is not None,
+            shared=bool(shared) and self._reads is None,
             beaten=locks is not None and locks.beaten,
         )
         self._trace = CommitTrace(client.timers.monotonic)
@@ -738,13 +758,15 @@ class View(TxnReads):
     def hold_key(self, key: bytes) -> None:
         self._of.hold_key(key)
 
-    async def lock(self, keys: Sequence[bytes], *, wait_ms: int | None = None) -> list[int]:
-        return await self._of.lock(keys, wait_ms=wait_ms)
+    async def lock(
+        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+    ) -> list[int]:
+        return await self._of.lock(keys, wait_ms=wait_ms, strength=strength)
 
     async def lock_present(
-        self, key: bytes, *, wait_ms: int | None = None
+        self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE
     ) -> tuple[bytes, int] | None:
-        return await self._of.lock_present(key, wait_ms=wait_ms)
+        return await self._of.lock_present(key, wait_ms=wait_ms, strength=strength)
 
     async def renew(self) -> None:
         await self._of.renew()

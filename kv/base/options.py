@@ -22,6 +22,7 @@ from kv.base.limits import (
     PREWRITE_KEYS_MAX,
     TXN_TTL_MS_MAX,
 )
+from kv.base.strengths import KEY_SHARE, UPDATE
 from kv.base.timestamps import MAX
 
 Options = Mapping[str, Any]
@@ -81,6 +82,14 @@ def _ttl_ms(value: object) -> None:
         )
 
 
+def _strength(value: object) -> None:
+    if type(value) is not int or not UPDATE < value <= KEY_SHARE:
+        raise InvalidArgument(
+            f"option strength must be an integer from {UPDATE + 1} to {KEY_SHARE}, "
+            f"got {value!r:.40}"
+        )
+
+
 def _priority(value: object) -> None:
     if type(value) is not int or not -1 <= value <= 1:
         raise InvalidArgument(
@@ -134,7 +143,9 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "lock": _flag("lock"),  # lay them: the ops are checks without a condition
     "values": _flag("values"),  # of such a one: answer the newest values, too
     "present": _flag("present"),  # … and lock nothing where there is none
+    "strength": _strength,  # … less strongly than UPDATE (kv.base.strengths)
     "unlock": _flag("unlock"),  # remove those of such ops
+    "shared": _flag("shared"),  # … what it read is no more than locked, if it is
     "locked": _flag("locked"),  # the commit, of a transaction that may have locked these keys
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
     "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there

@@ -12,6 +12,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     ingest      puts as of a snapshot in the past, where nothing newer is: entries of a new index
     prewrite commit rollback resolve heartbeat
                 the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
+    share       shared row locks
     validate    what a serializable transaction read still holds when it commits, and why that is
                 enough
     check       what has become of a transaction; rolls the abandoned back

@@ -1,4 +1,5 @@
-"""Guards: what serializable transactions have read, protected until their outcome is known.
+"""Guards: what serializable transactions have read, protected until their outcome is known; and
+shared row locks (kv.mvcc.share).
 
 A guard is a shared, durable read lock on a key or on a range `[start, end)`, so that it also keeps
 rows out that nobody has seen yet (phantoms). Guards do not exclude each other; a write of another
@@ -6,12 +7,14 @@ transaction meets one like an intent (KEY_LOCKED, kind "guard") and readers neve
 guard says nothing about the outcome: whoever finds its transaction finished removes it (`resolve`).
 
     guard   esc(start) 00 01 [start_ts 8]
-            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts, min_commit_ts, user?]],
-            sealed by its key
+            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts, min_commit_ts, user?,
+            shared?]], sealed by its key
 
 `end` b"" = no bound. ttl_ms counts from the physical part of start_ts, as that of an intent.
 before_ts: a record that was read expires then, so the transaction must commit below it; 0 = none.
 min_commit_ts: the bound of a parallel commit, as that of an intent (kv.mvcc.recover); 0 = none.
+shared: the strength of a row lock (kv.base.strengths); 0 = something was read. User and shared are
+left out from the end where they are empty.
 
 The table is in memory, of what is evaluated and of what is applied. Looking a key up is one dict
 and, if there are ranges, one bisection: they are sorted by start, beside the furthest end of all up
@@ -31,6 +34,7 @@ import msgpack
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.keys import escape, u64
 from kv.base.limits import KEY_BYTES_MAX
+from kv.base.strengths import EXCLUDED, UPDATE
 from kv.mvcc.records import parse_txn_key, verified
 
 _BEYOND: Final = b"\xff" * (KEY_BYTES_MAX + 8)  # above every storage key
@@ -52,6 +56,11 @@ class Guard:
     before_ts: int = 0
     min_commit_ts: int = 0
     user: str = ""  # whose it is (kv/base/intents.py)
+    shared: int = 0
+
+    def stops(self, wanted: int, *, lock: bool) -> bool:
+        """Whether others may not write, or `lock`, with this strength."""
+        return wanted in EXCLUDED[self.shared] if self.shared else not lock
 
     @property
     def past(self) -> bytes:
@@ -66,7 +75,8 @@ def guard_key(start: bytes, start_ts: int) -> bytes:
 def encode_guard(guard: Guard) -> bytes:
     g = guard
     said = [g.end, g.anchor, g.ttl_ms, g.before_ts, g.min_commit_ts]
-    body: bytes = _pack([*said, g.user] if g.user else said)
+    more = [g.user, g.shared] if g.shared else [g.user] if g.user else []
+    body: bytes = _pack([*said, *more])
     return seal(guard_key(guard.start, guard.start_ts), body)
 
 
@@ -119,10 +129,15 @@ class GuardTable:
         """What a log entry wrote (None: deleted) under `key` in family guard. Raises Corruption."""
         self.set(parse_txn_key(key), None if record is None else decode_guard(key, record))
 
-    def meets(self, key: bytes, start_ts: int, user: str = "") -> Guard | None:
-        """A guard on `key` of another transaction than `start_ts` of this user."""
+    def meets(
+        self, key: bytes, start_ts: int, user: str = "", wanted: int = UPDATE, *, lock: bool = False
+    ) -> Guard | None:
+        """A guard on `key` of another transaction than `start_ts` of this user, which stops what
+        is `wanted`: a strength, to write, or to `lock`.
+        """
         for guard in self._on(key):
-            if guard.start_ts != start_ts or guard.user != user:
+            others = guard.start_ts != start_ts or guard.user != user
+            if others and guard.stops(wanted, lock=lock):
                 return guard
         return None
 

@@ -40,7 +40,9 @@ from kv.base.methods import (
     STAGING,
 )
 from kv.base.ops import Op
+from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from kv.base.timestamps import MAX, physical_ms
+from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import Lock, Parts, TxnRecord
 from kv.mvcc.refusals import (
     aborted,
@@ -79,13 +81,14 @@ def prewrite(
     fence: bool = False,
     stage: Parts = (),
     locked: bool = False,
+    strength: int | None = None,
 ) -> Prewritten:
     """min_commit_ts: at least `fresh_ts` (above every read served so far) and every pushed bound;
     if it is exact, the highest bound of the intents as they are.
 
     `stage`: the keys of all parts, for the record of a parallel commit. Keys of `ops` are distinct;
-    lists of an Op's fields, as they came, will do.
-    Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, Corruption.
+    lists of an Op's fields, as they came, will do. `strength`: row locks, so strong
+    (kv.base.strengths). Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, Corruption.
     """
     user = m.user
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
@@ -108,9 +111,9 @@ def prewrite(
             bound = max(bound, lock.min_commit_ts)
             exact = exact and lock.min_commit_ts > 0
             repeated = repeated or key == anchor
-            continue
-        if guards is not None and kind != OP_CHECK:
-            refuse_guarded(guards, key, start_ts, now_ms, user)
+            if strength is None or not _is_weaker(lock, strength):
+                continue
+        _refuse_guarded(guards, kind, key, start_ts, now_ms, user, strength)
         old = view.cur(key)
         counts = cond is None or (kind != OP_CHECK and lock is None)
         if old is not None and old[:8] > newest_allowed and counts:
@@ -123,7 +126,18 @@ def prewrite(
         payload = value if kind == OP_PUT else None
         least = start_ts if locked and kind == OP_CHECK and not mine else mine
         m.set_lock(
-            key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), least, user)
+            key,
+            Lock(
+                start_ts,
+                kind,
+                lock_ttl_ms,
+                anchor,
+                strength or value_ttl_ms,
+                payload,
+                (),
+                least,
+                user,
+            ),
         )
         view.keep(key, old)
     if anchored:
@@ -138,16 +152,44 @@ def prewrite(
 
 def unlock(view: View, ops: Sequence[Op], *, start_ts: int, m: Mutations) -> None:
     """Remove the transaction's row locks on these keys; what else lies there stays."""
+    held = {} if view.guards is None else view.guards.by_at
     for _, key, *_ in ops:
         lock = view.lock(key)
         if lock is not None and _is_row_lock(lock, start_ts, m.user):
             m.drop_lock(key)
+        guard = held.get((key, start_ts))
+        if guard is not None and guard.shared and guard.user == m.user and not guard.min_commit_ts:
+            m.drop_guard(key, start_ts)
 
 
 def _is_row_lock(lock: Lock, start_ts: int, user: str) -> bool:
     """Whether an intent is no more than a row lock of this transaction."""
     mine = lock.start_ts == start_ts and lock.user == user
     return mine and lock.kind == OP_CHECK and not lock.min_commit_ts
+
+
+def _refuse_guarded(
+    guards: GuardTable | None,
+    kind: int,
+    key: bytes,
+    start_ts: int,
+    now_ms: int,
+    user: str,
+    strength: int | None,
+) -> None:
+    """Raises KeyLocked if a guard stops this op. A check of a commit changes nothing."""
+    if guards is None:
+        return
+    if strength is not None:
+        refuse_guarded(guards, key, start_ts, now_ms, user, wanted=strength, lock=True)
+    elif kind != OP_CHECK:
+        wanted = NO_KEY_UPDATE if kind == OP_PUT else UPDATE
+        refuse_guarded(guards, key, start_ts, now_ms, user, wanted=wanted)
+
+
+def _is_weaker(lock: Lock, strength: int) -> bool:
+    """Whether an intent of the transaction is a row lock, and not as strong."""
+    return lock.kind == OP_CHECK and not lock.min_commit_ts and lock.value_ttl_ms > strength
 
 
 def _record(

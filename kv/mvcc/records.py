@@ -23,7 +23,8 @@
 `hist` keeps the body of `cur` from its flags on, so that superseding a record is two slices and no
 parsing; ~commit_ts puts the newest version first. `kind` of a lock is OP_PUT, OP_DELETE,
 OP_TOMBSTONE or OP_CHECK. lock_ttl_ms counts from the physical part of start_ts. The time to live of
-an intent's value stays relative, because its commit timestamp is not known yet.
+an intent's value stays relative, because its commit timestamp is not known yet; that of a check is
+the strength of a row lock (kv.base.strengths).
 
 Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from
 start_ts (`x_due`), so that the record of a transaction is one seek away from its id alone. F is the

@@ -13,6 +13,7 @@ from kv.base.errors import (
 )
 from kv.base.keys import from_u64
 from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.strengths import UPDATE
 from kv.base.timestamps import physical_ms
 from kv.mvcc.guards import Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, payload_at
@@ -73,10 +74,12 @@ def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = N
 def key_guarded(key: bytes, guard: Guard, now_ms: int) -> KeyLocked:
     """`keys` names the guard, not the key: it is what a RESOLVE removes."""
     age_ms = max(0, now_ms - physical_ms(guard.start_ts))
+    which = "locked by" if guard.shared else "read by serializable"
+    doing = "" if guard.shared else ", which is committing"
     return KeyLocked(
-        f"key {shown(key)} was read by serializable transaction {guard.start_ts}, {age_ms} ms old, "
-        f"which is committing (rolled back {guard.ttl_ms} ms after its start or its last "
-        "heartbeat); ask for its status",
+        f"key {shown(key)} was {which} transaction {guard.start_ts}, {age_ms} ms old{doing} "
+        f"(rolled back {guard.ttl_ms} ms after its start or its last heartbeat); ask for its "
+        "status",
         details={
             "key": key,
             "txn": guard.start_ts,
@@ -91,12 +94,19 @@ def key_guarded(key: bytes, guard: Guard, now_ms: int) -> KeyLocked:
 
 
 def refuse_guarded(
-    guards: GuardTable, key: bytes, start_ts: int, now_ms: int, user: str = ""
+    guards: GuardTable,
+    key: bytes,
+    start_ts: int,
+    now_ms: int,
+    user: str = "",
+    *,
+    wanted: int = UPDATE,
+    lock: bool = False,
 ) -> None:
     """Raises KeyLocked if another transaction than `start_ts` (0 = none) of this user guards the
-    key.
+    key against what is `wanted` (`GuardTable.meets`).
     """
-    guard = guards.meets(key, start_ts, user)
+    guard = guards.meets(key, start_ts, user, wanted, lock=lock)
     if guard is not None:
         raise key_guarded(key, guard, now_ms)
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -93,11 +93,23 @@ def validate(
         raise read_expired(start_ts, checked.before_ts)
 
 
-def look(view: View, reads: Reads, *, start_ts: int, now_ms: int, user: str = "") -> Checked:
+def look(
+    view: View,
+    reads: Reads,
+    *,
+    start_ts: int,
+    now_ms: int,
+    user: str = "",
+    shared: bool = False,
+) -> Checked:
     """Check what can be checked at once; a range goes on where the transaction's guard ends.
-    `user`: whose it is. Raises WriteConflict, KeyLocked, TxnAborted, Corruption.
+    `user`: whose it is. `shared`: what it has locked holds, whenever it was written. Raises
+    WriteConflict, KeyLocked, TxnAborted, Corruption.
     """
     held = view.guards.by_at if view.guards else _NOTHING
+    if shared:
+        keys = [key for key in reads.keys if not _locks(held.get((key, start_ts)), user)]
+        reads = reads._replace(keys=keys)
     mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
     begin = [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)]
     checked = _check(view, reads, begin, start_ts, user, now_ms)
@@ -117,11 +129,13 @@ def guard(
     bound_ts: int,
     now_ms: int,
     m: Mutations,
+    shared: bool = False,
 ) -> Prewritten:
     """Guard what `look` has checked in this step. As `prewrite`, the highest bound of these guards
     as they are, which is exact if all have one. `bound_ts`: that of new guards of a parallel
     commit; 0 = none.
 
+    A row lock stays one, with a bound, if it is to be no more (`shared`).
     What the transaction writes, perhaps in `m`, needs no guard, unless it must commit in time: that
     is remembered nowhere else. Guards that are there stay. Raises TxnAborted, Busy.
     """
@@ -138,16 +152,30 @@ def guard(
         old = held.get((start, start_ts))
         if old is not None and old.user != m.user:
             raise taken(start_ts)
-        if old is not None and old.past >= made.past:
+        stays = old is not None and old.past >= made.past and not old.shared
+        if shared and end is None and old is not None and old.shared:
+            made = replace(made, shared=old.shared)
+            stays = old.min_commit_ts > 0 or not bound_ts
+        if old is not None and stays:
             bound, exact = max(bound, old.min_commit_ts), exact and old.min_commit_ts > 0
             continue
         if bound_ts:
             check_fence(view, start, start_ts)
         bound = max(bound, bound_ts)
         m.set_guard(made)
-    if len(held) + len(m.guards) > GUARDS_HELD_MAX:
-        raise _too_many(len(held) + len(m.guards))
+    check_room(len(held) + len(m.guards))
     return Prewritten(bound, exact)
+
+
+def _locks(guard: Guard | None, user: str) -> bool:
+    """Whether a guard of the transaction is a row lock."""
+    return guard is not None and guard.shared > 0 and guard.user == user
+
+
+def check_room(guards: int) -> None:
+    """Whether a partition may have so many. Raises Busy."""
+    if guards > GUARDS_HELD_MAX:
+        raise _too_many(guards)
 
 
 def _from(wanted: Range, old: Guard | None) -> bytes | None:
@@ -170,8 +198,8 @@ def _written(view: View, key: bytes, start_ts: int, m: Mutations) -> bool:
 def _too_many(actual: int) -> Busy:
     return Busy(
         f"{actual} keys and ranges of this partition would be guarded for serializable "
-        f"transactions, at most {GUARDS_HELD_MAX}; nothing was done. Try again, read fewer keys "
-        "or one range instead of many keys in a transaction",
+        f"transactions and shared locks, at most {GUARDS_HELD_MAX}; nothing was done. Try again, "
+        "read or lock fewer keys, or read one range instead of many keys, in a transaction",
         details={"what": "guards of a partition", "limit": GUARDS_HELD_MAX, "actual": actual},
     )
 

@@ -16,6 +16,7 @@ from kv.base.keys import from_u64
 from kv.base.limits import SUPERSEDED_BYTES_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op
+from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import PutRow, TxnRecord, put_row
 from kv.mvcc.refusals import (
@@ -44,7 +45,7 @@ def put_plain(
     if lock is not None:
         raise key_locked(key, lock, now_ms)
     if view.guards is not None:
-        refuse_guarded(view.guards, key, 0, now_ms)
+        refuse_guarded(view.guards, key, 0, now_ms, wanted=NO_KEY_UPDATE)
     old = view.cur(key)
     if old is not None and old[8]:
         return None
@@ -85,7 +86,8 @@ def write(
         if lock is not None:
             raise key_locked(key, lock, now_ms)
         if guards is not None and kind != OP_CHECK:
-            refuse_guarded(guards, key, start_ts, now_ms, m.user)
+            wanted = NO_KEY_UPDATE if kind == OP_PUT else UPDATE
+            refuse_guarded(guards, key, start_ts, now_ms, m.user, wanted=wanted)
         old = view_cur(key)
         if old is not None:
             if newest_allowed and kind != OP_CHECK and from_u64(old) > newest_allowed:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kv.base.limits import LOCK_WAIT_MARGIN_MS, LOCK_WAIT_SHARE
 from kv.base.methods import DELETE, PARTITION_VERBS, PREWRITE, PREWRITE_ROWS, PUT, WRITE, WRITE_ROWS
 from kv.base.options import NONE, Options, options_of
+from kv.base.strengths import UPDATE
 from kv.partition.admission import Item
 from kv.partition.requests import weight
 
@@ -93,6 +94,14 @@ def keys_of(r: list[Any]) -> Iterable[bytes]:
         return [op[1] for op in r[8]]
     keys: list[bytes] = r[5] if method == WRITE_ROWS else r[8]
     return keys
+
+
+def wanted_of(r: list[Any]) -> int:
+    """How strong a lock it wants of its keys (kv.base.strengths)."""
+    if r[1] != PREWRITE:
+        return UPDATE
+    strength: int = said(r).get("strength", UPDATE)
+    return strength
 
 
 def guarded_of(r: list[object], queued: Iterable[bytes]) -> list[bytes]:

@@ -35,13 +35,22 @@ from kv.base.limits import (
     WAITERS_PER_KEY_MAX,
 )
 from kv.base.ports import Handle
+from kv.base.strengths import EXCLUDED, UPDATE
 from kv.base.waits import INTENT, WAITED, HeldUp, Wait, Waits
 from kv.mvcc.refusals import aborted, key_guarded, key_locked, shown
 from kv.mvcc.view import Mutations
 from kv.partition.admission import Item
 from kv.partition.evaluated_state import Evaluated
 from kv.partition.scheduler import Scheduler
-from kv.partition.waiter import LEAVES_INTENT, Waiter, guarded_of, keys_of, said, txn_of
+from kv.partition.waiter import (
+    LEAVES_INTENT,
+    Waiter,
+    guarded_of,
+    keys_of,
+    said,
+    txn_of,
+    wanted_of,
+)
 
 _COMPACT_FROM: Final = 64
 RETRY_AFTER_MS: Final = 50
@@ -117,7 +126,7 @@ class Waiting:
                 continue
             if order is None:
                 order = (-said(r).get("priority", 0), self._ticket + 1)
-            if queue[0].order > order or self._owns(item, key):
+            if queue[0].order > order or self._owns(item, key) or _beside(r, queue):
                 continue
             return self._behind(item, key, queue[0])
         return False
@@ -129,8 +138,8 @@ class Waiting:
         conn, r = item
         lock, guards = self._view.lock(key), self._view.guards
         txn, user = txn_of(r), conn.author.user
-        if lock is not None:
-            return lock.start_ts == txn and lock.user == user
+        if lock is not None and lock.start_ts == txn and lock.user == user:
+            return True
         return guards is not None and guards.holds(key, txn, user)
 
     def _behind(self, item: Item, key: bytes, head: Waiter) -> bool:
@@ -271,7 +280,14 @@ class Waiting:
         intent. They are woken now.
         """
         woken: list[Waiter] = []
-        for waiter in self.by_key[key]:
+        queue = self.by_key[key]
+        if self._view.guards is not None:
+            # Who shares the key, and wants more of it, goes before those who wait for him.
+            for waiter in queue:
+                if not waiter.woken and waiter.item is not None and self._owns(waiter.item, key):
+                    waiter.woken = True
+                    woken.append(waiter)
+        for waiter in queue:
             assert waiter.item is not None
             if not waiter.woken:
                 waiter.woken = True
@@ -374,12 +390,13 @@ class Waiting:
     def _met(self, waiter: Waiter) -> KeyLocked | None:
         """Who holds its key now; None if its turn comes."""
         view, now_ms = self._view, self._scheduler.clock.now_ms()
-        lock = view.lock(waiter.key)
-        if lock is not None:
+        lock, guards, met = view.lock(waiter.key), view.guards, waiter.met
+        if lock is not None and (lock.start_ts, lock.user) != (waiter.txn, waiter.user):
             return key_locked(waiter.key, lock, now_ms)
-        guard = (
-            None if view.guards is None else view.guards.meets(waiter.key, waiter.txn, waiter.user)
-        )
+        if guards is None:
+            return None
+        guard = guards.by_at.get((met["keys"][0], met["txn"]))  # others there may let it pass
+        guard = guard or guards.meets(waiter.key, waiter.txn, waiter.user)
         return None if guard is None else key_guarded(waiter.key, guard, now_ms)
 
     def _locked(self, waiter: Waiter, met: dict[str, Any]) -> KeyLocked:
@@ -465,6 +482,15 @@ class WaitCounters:
         self.parked = 0
         self.timed_out = 0
         self.deadlocks = 0
+
+
+def _beside(r: list[Any], queue: list[Waiter]) -> bool:
+    """Whether a weak lock excludes nobody who waits: it need not come after them."""
+    wanted = wanted_of(r)
+    if wanted == UPDATE:
+        return False
+    theirs = {wanted_of(waiter.item[1]) for waiter in queue if waiter.item is not None}
+    return EXCLUDED[wanted].isdisjoint(theirs)
 
 
 def _order(waiter: Waiter) -> tuple[int, int]:

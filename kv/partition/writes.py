@@ -13,6 +13,7 @@ from kv.base.limits import RESOLVE_BYTES, SCAN_PAGE_BYTES_MAX
 from kv.base.methods import ABORTED, COMMITTED, OP_DELETE, OP_PUT, STAGING
 from kv.base.ops import Op
 from kv.base.options import NONE, Options
+from kv.base.strengths import UPDATE, is_shared
 from kv.base.timestamps import MAX, physical_ms
 from kv.base.verbs import Request
 from kv.mvcc.check import check
@@ -26,6 +27,7 @@ from kv.mvcc.recover import recover, settle
 from kv.mvcc.refusals import newest_version
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
+from kv.mvcc.share import share
 from kv.mvcc.validate import Reads, guard, look, validate
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
@@ -117,8 +119,23 @@ def _lock(
     if "present" in options:
         there = [op for op, version in zip(r.ops, versions, strict=True) if version]
         r = replace(r, ops=there)
+    strength = options.get("strength", UPDATE)
+    if is_shared(strength):
+        share(
+            view,
+            [op[1] for op in r.ops if op[1] != r.anchor],
+            strength=strength,
+            start_ts=r.start_ts,
+            anchor=r.anchor,
+            ttl_ms=r.ttl_ms,
+            flags=r.flags,
+            now_ms=now_ms,
+            m=m,
+        )
+        strength, r = UPDATE, replace(r, ops=[op for op in r.ops if op[1] == r.anchor])
     if r.ops:
-        bound = _intents(view, r, options, ts, now_ms, m, fence=False).min_commit_ts
+        done = _intents(view, r, options, ts, now_ms, m, fence=False, strength=strength)
+        bound = done.min_commit_ts
     if "values" not in options:
         return [bound, versions]
     values: list[bytes | None] = []
@@ -141,6 +158,7 @@ def _intents(
     m: Mutations,
     *,
     fence: bool,
+    strength: int | None = None,
 ) -> Prewritten:
     return prewrite(
         view,
@@ -156,6 +174,7 @@ def _intents(
         fence=fence,
         stage=tuple(map(tuple, options["stage"])) if fence and "stage" in options else (),
         locked="locked" in options,
+        strength=strength,
     )
 
 
@@ -176,7 +195,8 @@ def _prewrite_guarded(
     """Intents and guards of a serializable transaction. They may commit it by themselves (a bound
     in each) only if they are whole, and hold at any timestamp.
     """
-    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms, user=m.user)
+    shared = "shared" in options
+    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms, user=m.user, shared=shared)
     left, holds = checked.left(reads), checked.before_ts == MAX
     fence = "fence" in options and holds and not left
     done = _intents(view, r, options, ts, now_ms, m, fence=fence)
@@ -190,6 +210,7 @@ def _prewrite_guarded(
         bound_ts=ts if fence else 0,
         now_ms=now_ms,
         m=m,
+        shared=shared,
     )
     bound = max(done.min_commit_ts, held.min_commit_ts)
     return [bound, done.exact and held.exact, 0 if holds else checked.before_ts, left]

@@ -28,7 +28,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.tables.row_locking import lock_keys
+from sqlproxy.tables.row_locking import share_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
@@ -99,11 +99,20 @@ async def _check_parents(
     keys = list(wanted)
     if not keys:
         return
-    await lock_keys(t, parent, keys)
-    for at, found in zip(keys, await found_at(t, keys), strict=True):
-        if found is None:
+    for at, there in (await _held(t, parent, keys)).items():
+        if not there:
             raise _no_parent(tables, table, parent, key, wanted[at])
-        _hold(t, at, found[1])
+
+
+async def _held(t: Transaction, parent: Table, keys: Sequence[bytes]) -> dict[bytes, bool]:
+    """Whether there is a row, or an entry, at each key, which stays until the commit then."""
+    locked = await share_keys(t, parent, keys)
+    others = [key for key in keys if key not in locked]
+    found = dict(zip(others, await found_at(t, others), strict=True))
+    for at, one in found.items():
+        if one is not None:
+            _hold(t, at, one[1])
+    return {key: locked[key] > 0 if key in locked else found[key] is not None for key in keys}
 
 
 def _hold(t: Transaction, key: bytes, version: int) -> None:
@@ -182,12 +191,12 @@ async def check_deferred(
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())
         keys = list(wanted)
-        await lock_keys(t, parent, keys)
-        for at, found in zip(keys, await found_at(t, keys), strict=True):
+        held = await _held(t, parent, keys)
+        if t.renews and not all(held.values()):
+            await t.renew()
+        for at, there in held.items():
             values, gone = wanted[at]
-            if found is not None:
-                _hold(t, at, found[1])
-            elif await children.referring(child, key, values):
+            if not there and await children.referring(child, key, values):
                 raise (
                     _still_referenced(tables, parent, child, key, values)
                     if gone

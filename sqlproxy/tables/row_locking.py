@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from kv.base.errors import KeyLocked
 from kv.base.limits import SQL_LOCKED_KEYS_MAX, TXN_LIFETIME_MS_MAX
+from kv.base.strengths import KEY_SHARE, STRENGTHS, UPDATE
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Expr
 from sqlproxy.front.bound.statements import Locking
@@ -36,13 +37,16 @@ class Wait:
 
     table: str
     policy: str = "block"  # or "error", "skip"
+    strength: int = UPDATE
 
     @staticmethod
     def of(locking: Sequence[Locking], table: str) -> Wait:
-        """Of several clauses NOWAIT counts before SKIP LOCKED, as in PostgreSQL."""
+        """Of several clauses NOWAIT counts before SKIP LOCKED, and the strongest, as in
+        PostgreSQL.
+        """
         asked = {lock.wait for lock in locking}
         policy = next((one for one in ("error", "skip") if one in asked), "block")
-        return Wait(table, policy)
+        return Wait(table, policy, min(STRENGTHS[lock.strength] for lock in locking))
 
     async def lock(self, t: TxnReads, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The newest versions of those that are locked now; without those that are skipped. Raises
@@ -51,7 +55,8 @@ class Wait:
         left = list(keys)
         while left:
             try:
-                return dict(zip(left, await t.lock(left, wait_ms=self._ms(t)), strict=True))
+                found = await t.lock(left, wait_ms=self._ms(t), strength=self.strength)
+                return dict(zip(left, found, strict=True))
             except KeyLocked as met:
                 if self.policy != "skip":
                     raise self._refused(met) from met
@@ -63,7 +68,7 @@ class Wait:
         (55P03), KvorumError.
         """
         try:
-            return await t.lock_present(key, wait_ms=self._ms(t))
+            return await t.lock_present(key, wait_ms=self._ms(t), strength=self.strength)
         except KeyLocked as met:
             if self.policy == "skip":
                 return None
@@ -92,14 +97,18 @@ class Stale(Exception):
 
 
 async def lock_changed(
-    t: Transaction, table: Table, rows: Sequence[Found[T]], meant: Callable[[Stored], T | None]
+    t: Transaction,
+    table: Table,
+    rows: Sequence[Found[T]],
+    meant: Callable[[Stored], T | None],
+    strength: int,
 ) -> Sequence[Found[T]]:
     """The rows that a change means, locked if the transaction is READ COMMITTED, and there is
     room.
     """
     if not rows or not has_room(t, len(rows)):
         return rows
-    return await lock_rows(t, table, rows, meant, Wait(table.name))
+    return await lock_rows(t, table, rows, meant, Wait(table.name, strength=strength))
 
 
 def locks_first(table: Table, access: Access, conditions: Sequence[Expr]) -> bool:
@@ -145,6 +154,19 @@ async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None
     if has_room(t, len(keys)):
         await Wait(table.name).lock(t, keys)
     await t.renew()
+
+
+async def share_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> dict[bytes, int]:
+    """READ COMMITTED: the versions of what stays at these keys until the end, whoever else wants
+    that, too. Without those that it wrote itself, or has no room for: they are to be read.
+    """
+    if not t.renews:
+        return {}
+    if not has_room(t, len(keys)):
+        await t.renew()
+        return {}
+    mine = [key for key in keys if not t.wrote(key)]
+    return await Wait(table.name, strength=KEY_SHARE).lock(t, mine)
 
 
 def has_room(t: Transaction, keys: int) -> bool:

@@ -20,6 +20,7 @@ from kv.base.limits import (
     SQL_SORTED_BYTES_MAX,
     SQL_SORTED_ROWS_MAX,
 )
+from kv.base.strengths import is_shared
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Column, Expr, Order, walk
 from sqlproxy.front.bound.folding import volatile
@@ -235,7 +236,8 @@ class SelectPlan:
         self._key = sort_key(select.order) if sort else None
         self._wait = Wait.of(select.locking, item.table.name) if select.locking else None
         whole = bool(select.locking) and select.limit is None and select.offset is None
-        self.locks_first = whole and locks_first(item.table, access, select.conjuncts)
+        alone = whole and self._wait is not None and not is_shared(self._wait.strength)
+        self.locks_first = alone and locks_first(item.table, access, select.conjuncts)
 
     def _as_it_is(self, item: TableItem) -> tuple[int, ...] | None:
         """The places of the targets when each is a column as it is stored."""

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
 from kv.base.limits import SQL_LOAD_SLICE_ROWS, SQL_PIECE_BYTES
+from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from sqlproxy.front.binding.dml import no_arbiter
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Default, Expr
@@ -789,8 +790,12 @@ class _Assignments:
 class _Meant:
     """The rows of the target that a WHERE means."""
 
-    def __init__(self, table: Table, where: Expr | None, conditions: Sequence[Expr]) -> None:
+    def __init__(
+        self, table: Table, where: Expr | None, conditions: Sequence[Expr], strength: int
+    ) -> None:
+        """`strength`: how READ COMMITTED locks them."""
         access, _ = choose(table, conditions)
+        self._strength = strength
         self.reader = TableReader(table, access)
         self.locks_first = locks_first(table, access, conditions)
         self._where = None if where is None else compile(where).fn
@@ -810,7 +815,7 @@ class _Meant:
 
         if self.locks_first and isinstance(reads, TxnReads) and reads.renews:
             if has_room(work.t, 1):
-                wait = Wait(table.name)
+                wait = Wait(table.name, strength=self._strength)
                 first = await lock_first(reads, self.reader, env, work.touched, meant, wait)
                 if first is not None:
                     yield first
@@ -821,7 +826,7 @@ class _Meant:
             now().fresh()
             pairs = [(stored, meant(stored)) for stored in batch]
             found = [(stored, seen) for stored, seen in pairs if seen is not None]
-            yield await lock_changed(work.t, table, found, meant)
+            yield await lock_changed(work.t, table, found, meant, self._strength)
 
     async def each(
         self, work: Work, run: Callable[[Work, Sequence[Found]], Awaitable[Outcome]]
@@ -857,9 +862,11 @@ class UpdatePlan:
 
     def __init__(self, update: Update, *, finds: bool = True) -> None:
         self.table = update.target.table
-        self.meant = _Meant(self.table, update.where, update.conjuncts) if finds else None
-        self.locks_first = self.meant is not None and self.meant.locks_first
         self.assignments = _Assignments(self.table, update.assignments)
+        strength = UPDATE if self.assignments.moves else NO_KEY_UPDATE
+        conditions = update.conjuncts
+        self.meant = _Meant(self.table, update.where, conditions, strength) if finds else None
+        self.locks_first = self.meant is not None and self.meant.locks_first
         self._returning = _Returning(update.returning)
         self._projection = _Projection(self.table)
 
@@ -893,7 +900,8 @@ class DeletePlan:
 
     def __init__(self, delete: Delete, *, finds: bool = True) -> None:
         self.table = delete.target.table
-        self.meant = _Meant(self.table, delete.where, delete.conjuncts) if finds else None
+        conditions = delete.conjuncts
+        self.meant = _Meant(self.table, delete.where, conditions, UPDATE) if finds else None
         self.locks_first = self.meant is not None and self.meant.locks_first
         self._returning = _Returning(delete.returning)
 

@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgpack
 import pytest
 
 import kv.partition.writes
+from kv.base.checksum import seal
 from kv.base.errors import (
     ConditionFailed,
     InvalidArgument,
@@ -22,7 +24,9 @@ from kv.base.errors import (
 )
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.methods import BLIND, COMMIT, HEARTBEAT, OP_CHECK, PREWRITE, RESOLVE, WRITE
-from kv.base.ops import Op, check, put
+from kv.base.ops import Op, check, delete, put
+from kv.base.strengths import EXCLUDED, KEY_SHARE, SHARE, STRENGTHS
+from kv.mvcc.guards import Guard, decode_guard, encode_guard, guard_key
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.view import View
 from tests.kit.simloop import SimLoop, run
@@ -555,3 +559,138 @@ def test_d15_what_is_absent_is_no_anchor() -> None:
         assert await values(world, [B]) == [2]
 
     played(scene)
+
+
+# -- the four strengths (docs/decisions/1560)
+
+
+@pytest.mark.parametrize("second", STRENGTHS)
+@pytest.mark.parametrize("first", STRENGTHS)
+def test_d17_two_locks_of_a_key_as_postgresql_has_them(first: str, second: str) -> None:
+    """Those who only share a row would wait for each other, or would not be kept apart."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0")])
+        one, two = [await world.client().begin(renews=True) for _ in range(2)]
+        await one.lock([A], strength=STRENGTHS[first])
+        work = two.lock([A], strength=STRENGTHS[second], wait_ms=0)
+        if STRENGTHS[second] in EXCLUDED[STRENGTHS[first]]:
+            assert isinstance(await failure(work), KeyLocked)
+            waiting = asyncio.create_task(two.lock([A], strength=STRENGTHS[second]))
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+            await one.abort()
+            await waiting
+        else:
+            await work
+        await two.abort()
+        await one.abort()
+
+    played(scene)
+
+
+@pytest.mark.parametrize("strength", [SHARE, KEY_SHARE])
+def test_d17_what_is_shared_is_not_written_by_others(strength: int) -> None:
+    """Of a row that a block has shared, another one would take away what the block relies on; but
+    what a key share does not care for may change, and is no conflict.
+    """
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0"), put(D, b"0")])
+        t = await world.client().begin(renews=True)
+        await t.lock([A, D], strength=strength)
+        writing = asyncio.create_task(world.client().write([put(A, b"1")]))
+        both = asyncio.create_task(world.client().write([put(D, b"1"), put(B, b"1")]))
+        going = asyncio.create_task(world.client().write([delete(D)]))
+        await asyncio.sleep(0.5)
+        assert writing.done() == both.done() == (strength == KEY_SHARE)
+        assert not going.done()
+        t.put(C, b"child")
+        version = await t.commit()
+        done = await asyncio.gather(writing, both, going)
+        assert done[2] > version
+        assert strength == KEY_SHARE or min(done) > version
+
+    played(scene)
+
+
+def test_d17_shared_locks_are_undone_and_left() -> None:
+    """Who goes back to a savepoint, or ends without writing, would hold others up."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0"), put(D, b"0")])
+        t = await world.client().begin(renews=True)
+        await t.lock([A], strength=SHARE)
+        mark = t.mark()
+        await t.lock([D], strength=SHARE)
+        t.undo_to(mark)
+        await t.unlock_to(mark)
+        await world.client().write([delete(D)])
+        await t.commit()
+        began = loop.time()
+        await world.client().write([delete(A)])
+        assert loop.time() - began < 1
+
+    played(scene)
+
+
+def test_d17_two_who_share_and_want_more_are_a_deadlock() -> None:
+    """Each would wait for the other until the time of one is over."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0")])
+        one, two = [await world.client().begin(renews=True) for _ in range(2)]
+        for t in (one, two):
+            await t.lock([A], strength=SHARE)
+        outsider = asyncio.create_task(world.client().write([put(A, b"9")]))
+        await asyncio.sleep(0.1)
+
+        async def more(t: Transaction) -> bool:
+            try:
+                await t.lock([A], wait_ms=60_000)
+            except TxnAborted:
+                await t.abort()
+                return False
+            t.put(A, b"1")
+            await t.commit()
+            return True
+
+        began = loop.time()
+        assert sorted(await asyncio.gather(more(one), more(two))) == [False, True]
+        assert loop.time() - began < 5
+        await outsider
+        assert await values(world, [A]) == [9]
+
+    played(scene)
+
+
+def test_d17_shared_locks_outlive_the_node() -> None:
+    """A lock that a crash forgets protects nothing."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0")])
+        t = await world.client().begin(renews=True)
+        await t.lock([A], strength=KEY_SHARE)
+        await asyncio.sleep(0.05)
+        await world.crash()
+        refused = await failure(world.client().write([delete(A)], terms=Terms(lock_wait_ms=0)))
+        assert isinstance(refused, KeyLocked)
+
+    async def main(loop: SimLoop) -> None:
+        world = RealWorld(loop)
+        await world.start()
+        await scene(loop, world)
+        world.close()
+
+    run(main, 0)
+
+
+def test_d17_guards_of_before_are_read() -> None:
+    """A partition would not open after an upgrade, or take a read for a lock."""
+    old = Guard(A, None, 7, B, 5000, 0, 0, "ada")
+    body = msgpack.packb([None, B, 5000, 0, 0, "ada"])
+    assert decode_guard(guard_key(A, 7), seal(guard_key(A, 7), body)) == old
+    assert decode_guard(guard_key(A, 7), encode_guard(old)) == old
+    for user in ("", "ada"):
+        new = Guard(A, None, 7, B, 5000, 0, 0, user, KEY_SHARE)
+        assert decode_guard(guard_key(A, 7), encode_guard(new)) == new

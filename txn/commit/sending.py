@@ -76,6 +76,8 @@ class Request(Struct, frozen=True):
     also_read: frozenset[bytes] = frozenset()
     locked: bool = False
     """Keys of it were locked before (txn.row_locks), so its record is there …"""
+    shared: bool = False
+    """… some only to share them: of what it read those hold by themselves."""
     beaten: bool = False
     """… and a heartbeat of that may still come, which would take STAGING back: it is flipped."""
 
@@ -325,6 +327,8 @@ def part_options(request: Request, core: CommitCore, part: Indexes) -> Mapping[s
     options = request.terms.options
     if request.locked:
         options = {**options, "locked": True}
+        if request.shared:
+            options["shared"] = True
     if not core.stage or not core.bounded:
         return options
     if 0 in part:
