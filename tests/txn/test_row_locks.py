@@ -673,7 +673,9 @@ def test_d17_shared_locks_outlive_the_node() -> None:
         await t.lock([A], strength=KEY_SHARE)
         await asyncio.sleep(0.05)
         await world.crash()
-        refused = await failure(world.client().write([delete(A)], terms=Terms(lock_wait_ms=0)))
+        other = await world.client().begin(terms=Terms(lock_wait_ms=0))
+        other.delete(A)
+        refused = await failure(other.commit())
         assert isinstance(refused, KeyLocked)
 
     async def main(loop: SimLoop) -> None:
