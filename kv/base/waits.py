@@ -96,6 +96,7 @@ class Held:
     age_ms: int
     ttl_ms: int
     keys: int = 1  # of the same transaction in the same table, which this row stands for
+    strength: str = ""  # of a row lock (kv.base.strengths); "" = of a write, or a read
 
     def to_wire(self) -> list[Any]:
         return list(astuple(self))

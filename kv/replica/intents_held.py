@@ -13,6 +13,8 @@ from heapq import nsmallest
 from itertools import chain, islice
 from typing import Final
 
+from kv.base.methods import OP_CHECK
+from kv.base.strengths import STRENGTHS
 from kv.base.timestamps import physical_ms
 from kv.base.waits import GUARD, INTENT, Held
 from kv.mvcc.guards import Guard
@@ -22,6 +24,8 @@ from kv.replica.replica import Replica
 _LOOKED_AT: Final = 10_000  # per partition where each key gets a row …
 _COUNTED: Final = 100_000  # … and where most are only counted
 _PREFIX_BYTES: Final = 4  # the table's id
+
+_NAMES: Final = {number: name for name, number in STRENGTHS.items()}
 
 OwnerOf = Callable[[bytes, int], str]
 Waited = Collection[tuple[int, bytes]]
@@ -119,7 +123,15 @@ class _Rows:
             self._owner_of(one.anchor, one.start_ts),
             max(0, self._now_ms - physical_ms(one.start_ts)),
             one.ttl_ms,
+            strength=_strength(one),
         )
+
+
+def _strength(one: Lock | Guard) -> str:
+    """Of a row lock: a check that is there before the commit has no bound."""
+    if isinstance(one, Guard):
+        return _NAMES[one.shared] if one.shared else ""
+    return _NAMES[one.value_ttl_ms] if one.kind == OP_CHECK and not one.min_commit_ts else ""
 
 
 class Owners:

@@ -29,7 +29,7 @@ from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
 from kv.base.tenants import Tenants
 from kv.base.tls import Tls
-from kv.base.waits import PROCEDURE
+from kv.base.waits import GUARD, PROCEDURE
 from kvorum.api import site_links
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
@@ -260,6 +260,34 @@ class Front:
                 found += _listed(one, held)
         return found
 
+    async def _row_locks(self, locks_now: Mapping[str, Any]) -> list[Mapping[str, object]]:
+        """For pg_locks: a transaction's locks of a table in one row, and each wait for a row."""
+        held = [(one, True) for one in locks_now["locks"] if one["ns"]]
+        every = held + [(one, False) for one in locks_now["waits"] if one.get("ns")]
+        ids = {
+            (space, one.name): one.id
+            for space in {one["ns"] for one, _ in every}
+            for one in await relations.list_relations(self._txn, space)
+        }
+        found: dict[tuple[object, ...], Mapping[str, object]] = {}
+        for one, granted in every:
+            number = ids.get((one["ns"], one["table"]))
+            if number is None:
+                continue
+            only = one["kind"] == GUARD or "strength" in one
+            found[one["ns"], number, one["txn"], granted, only] = {
+                "locktype": "relation" if granted else "tuple",
+                "database": database_oid(one["ns"]),
+                "relation": relation_oid(number),
+                "virtualtransaction": one["txn"] or "",
+                "mode": ("RowShareLock" if only else "RowExclusiveLock")
+                if granted
+                else "ExclusiveLock",
+                "granted": granted,
+                "fastpath": False,
+            }
+        return list(found.values())
+
     def _chance(self) -> float:
         return int.from_bytes(self._rng.token(7), "big") / (1 << 56)
 
@@ -309,7 +337,7 @@ class Front:
             return [
                 {**one, "database": database_oid(one["database"])}
                 for one in advisory.rows(listed, waiting)
-            ]
+            ] + await self._row_locks(locks_now)
 
         async def transactions() -> Sequence[Mapping[str, object]]:
             return [

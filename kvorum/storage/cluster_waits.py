@@ -210,6 +210,8 @@ def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, obj
     row: dict[str, object] = {"kind": one.kind, **_named(one.key, tables)}
     if one.end is not None:
         row["end"] = _named(one.end, tables)["key"]
+    if one.strength:
+        row["strength"] = one.strength
     return row | {
         "keys": one.keys,
         "txn": str(one.txn),

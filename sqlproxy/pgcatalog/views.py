@@ -74,6 +74,7 @@ VIEWS: Final = {
             "locks",
             "keys that transactions hold, and who waits for what",
             ("kind", TEXT, "intent, guard; of a waiting row: write, read, procedure"),
+            ("strength", TEXT, "of a row lock: update, no key update, share, key share"),
             ("waiting", BOOL, "it waits (else it holds)", "waits"),
             ("database", TEXT, "of the table", "ns"),
             ("table_name", TEXT, "whose key it is", "table"),
