@@ -43,7 +43,9 @@ def verify(
     seed: Annotated[
         int | None, typer.Option(help="Of the choices of clients and nemesis; else drawn.")
     ] = None,
-    isolation: Annotated[str, typer.Option(help="snapshot or serializable.")] = "snapshot",
+    isolation: Annotated[
+        str, typer.Option(help="snapshot, serializable, or read_committed.")
+    ] = "snapshot",
     clock: Clock = None,
     history: Annotated[
         Path | None,

@@ -22,7 +22,7 @@ from kvorum.verify.client import NAMESPACE
 from kvorum.verify.history import Event, History
 from kvorum.verify.nemesis import Nemesis
 from kvorum.verify.run_workload import Run, Settings
-from kvorum.verify.workloads.base import ISOLATIONS, Workload
+from kvorum.verify.workloads.base import ISOLATIONS, READ_COMMITTED, Workload
 
 CONNECTIONS_MAX: Final = 4  # of the load, each with caches of its own, as separate programs have
 OPERATION_MS: Final = 5_000
@@ -52,8 +52,9 @@ class Wanted:
             raise InvalidArgument("a workload of two clusters (sites) is run without others")
         if self.clients < (clusters := about.pop()):
             raise InvalidArgument(f"clients must be {clusters} or more, one for each cluster")
-        if self.isolation not in ISOLATIONS:
-            known = " or ".join(ISOLATIONS)
+        levels = (*ISOLATIONS, READ_COMMITTED)
+        if self.isolation not in levels:
+            known = " or ".join(levels)
             raise InvalidArgument(f"isolation is {known}, not {self.isolation!r}")
         for name in self.workloads:
             known = " or ".join(workload(name).isolations)

@@ -6,6 +6,8 @@
     final read  null                           → {account: balance}
     final journal  null                        → {id: [from, to, amount]}
 
+At read_committed a transfer locks both accounts, in one order, and computes from what it locked.
+
 Each transfer also writes a row of a journal, in the same transaction and another partition. So the
 end is checked exactly: balances are what the journal says, every acknowledged transfer is in it,
 and none that was refused.
@@ -21,7 +23,7 @@ from kvorum.api.model import Put
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
-from kvorum.verify.workloads.base import Workload, make_table
+from kvorum.verify.workloads.base import ISOLATIONS, READ_COMMITTED, Workload, make_table
 
 _JOURNAL = "j"
 
@@ -31,6 +33,7 @@ class Bank(Workload):
     clocks: ClassVar = CLOCKS
     about: ClassVar[str] = "transfers between accounts: the total is the same in every snapshot"
     splits: ClassVar = ("a3", "a6", _JOURNAL)
+    isolations: ClassVar = (*ISOLATIONS, READ_COMMITTED)
 
     def __init__(self, *, accounts: int = 9, balance: int = 100) -> None:
         super().__init__()
@@ -100,8 +103,9 @@ async def _transfer(
     t: AsyncTransaction, client: Client, args: dict[str, Any]
 ) -> dict[str, int] | None:
     table = t.table(NAMESPACE, client.table_name)
-    source, target = await table.get(args["from"]), await table.get(args["to"])
-    have, had = (int(row.value) if row else 0 for row in (source, target))
+    read = table.lock if client.isolation == READ_COMMITTED else table.get
+    rows = {name: await read(name) for name in sorted((args["from"], args["to"]))}
+    have, had = (int(row.value) if row else 0 for row in (rows[args["from"]], rows[args["to"]]))
     amount = args["amount"]
     if have < amount:
         return None

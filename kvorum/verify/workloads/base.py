@@ -13,6 +13,8 @@ from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 
 ISOLATIONS: Final = ("snapshot", "serializable")
+READ_COMMITTED: Final = "read_committed"
+"""For workloads that lock what they change: the others would lose updates there, as they may."""
 
 
 class Workload(ABC):

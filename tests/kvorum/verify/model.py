@@ -12,6 +12,7 @@ strictly serializable unless `broken` names a fault:
     refused-but-done now and then a refusal comes after the write was done
     twice            now and then a write is done again later
     oracle-back      now and then a timestamp is an old one
+    forgets-locks    who locks is told that he has it, and nobody else is kept out
     skips-guards     serializable transactions are not checked for what they read
     own-writes-only  single reads see the state as of the last write over the same connection
     feed-drops       now and then the feed leaves a transaction out …
@@ -64,6 +65,7 @@ class Model:
     outcomes: dict[int, TxnState] = field(default_factory=dict)
     procedures: dict[str, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
+    locked: dict[str, int] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------- the state
 
@@ -314,6 +316,8 @@ class ModelSession:
         self.m = model
         self.id = self.start_ts = model.tick()
         self._serializable = isolation == "serializable"
+        self._renews = isolation == "read_committed"
+        self._locked: dict[str, int] = {}  # the newest version of each
         self._writes: dict[str, str | None] = {}
         self._reads: set[str] = set()
         self._ranges: list[ScanSpec] = []
@@ -324,11 +328,27 @@ class ModelSession:
             value = self._writes[name]
             return None if value is None else Record(value.encode(), 0)
         self._reads.add(name)
-        return await self.m.read(lambda: self.m.seen(name, self.start_ts))
+        return await self.m.read(lambda: self.m.seen(name, self._at()))
+
+    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+        name, m = key.decode(), self.m
+        assert wait == "wait", "no workload asks for less"
+        while m.broken != "forgets-locks" and m.locked.setdefault(name, self.id) != self.id:
+            await m.delay()
+        self._locked[name] = m.newest(name)
+        return await m.read(lambda: m.seen(name, m.now))
+
+    def _at(self) -> int:
+        return self.m.now if self._renews else self.start_ts
+
+    def _unlock(self) -> None:
+        for name in self._locked:
+            if self.m.locked.get(name) == self.id:
+                del self.m.locked[name]
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
         self._ranges.append(spec)
-        page = await self.m.read(lambda: scanned(self.m, spec, self.start_ts))
+        page = await self.m.read(lambda: scanned(self.m, spec, self._at()))
         items = {item.key.decode(): item for item in page.items}
         for name, value in self._writes.items():
             if inside(spec, name):
@@ -354,18 +374,24 @@ class ModelSession:
         self._writes[key.decode()] = None
 
     async def commit(self) -> int:
-        if not self._writes:
-            return self.start_ts
-        return await self.m.write(self._commit)
+        try:
+            return await self.m.write(self._commit) if self._writes else self.start_ts
+        finally:
+            self._unlock()
 
     def _commit(self) -> int:
         m = self.m
-        if m.broken != "no-conflicts" and any(map(self._in_the_way, self._changed())):
+        if m.broken not in ("no-conflicts", "forgets-locks") and self._conflicts():
             m.outcomes[self.id] = TxnState("aborted")
             raise WriteConflict("somebody was faster")
         version = m.apply(list(self._writes.items()))
         m.outcomes[self.id] = TxnState("committed", version)
         return version
+
+    def _conflicts(self) -> bool:
+        if self._renews:
+            return any(self.m.newest(name) != at for name, at in self._locked.items())
+        return any(map(self._in_the_way, self._changed()))
 
     def _changed(self) -> list[str]:
         return [name for name in self.m.rows if self.m.newest(name) > self.start_ts]
@@ -377,6 +403,7 @@ class ModelSession:
         return guards and (name in self._reads or any(inside(s, name) for s in self._ranges))
 
     async def abort(self) -> None:
+        self._unlock()
         await self.m.delay()
 
     async def heartbeat(self) -> None:

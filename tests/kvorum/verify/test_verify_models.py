@@ -63,6 +63,21 @@ def test_verify_accepts_serializable_runs(name: str) -> None:
         assert judge(history) == []
 
 
+@pytest.mark.few(4)
+@pytest.mark.parametrize("broken", ["", "forgets-locks"])
+def test_verify_judges_locks_at_read_committed(broken: str) -> None:
+    """Who locks what he changes loses no update there; a database that forgets locks does."""
+    kinds = []
+    for seed in range(10 if broken else 3):
+        history = history_of(
+            "bank", seed=seed, faults=0.05, broken=broken, isolation="read_committed"
+        )
+        kinds += [a.kind for a in judge(history) if a.kind != "undecided"]
+        if kinds:
+            break
+    assert bool(kinds) is bool(broken)
+
+
 @pytest.mark.few(9)
 @pytest.mark.parametrize(("name", "broken"), [(n, b) for n in FOUND for b in FOUND[n]])
 def test_verify_finds_broken_databases(name: str, broken: str) -> None:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from kvorum.verify.catalog import WORKLOADS
+from kvorum.verify.workloads.base import READ_COMMITTED
 from tests.sim.cluster.network import Chances
 from tests.sim.raft.plan import CLOCK_RATE_SPREAD
 
@@ -15,6 +16,8 @@ MOSTLY = ("list-append", "list-append", "list-append", "bank")
 
 STALE = 0.1
 """Share of the plans whose clients read the past at replicas, as far as their workload does."""
+LOCKED = 0.3
+"""Share of the plans, of workloads that can, whose transactions lock what they change."""
 RESHAPED = 0.2
 """Share of the plans in which partitions are split and merged, and in half of them moved."""
 
@@ -85,7 +88,7 @@ def draw(rng: random.Random) -> Plan:
         nodes=nodes,
         clients=rng.choice([3, 5, 8]),
         workload=workload,
-        isolation=rng.choice(WORKLOADS[workload].isolations),
+        isolation=rng.choice(_levels(workload)),
         chances=Chances(
             latency_s=rng.choice([0.0005, 0.002]),
             drop=rng.choice([0, 0.02, 0.1]),
@@ -117,7 +120,13 @@ def draw(rng: random.Random) -> Plan:
         plan.workload = "stale"
     if plan.workload == "stale" or rng.random() < STALE:
         plan.replica_age_ms = rng.choice([1, 50, 500])
+    if READ_COMMITTED in WORKLOADS[plan.workload].isolations and rng.random() < LOCKED:
+        plan.isolation = READ_COMMITTED
     return plan
+
+
+def _levels(workload: str) -> list[str]:
+    return [one for one in WORKLOADS[workload].isolations if one != READ_COMMITTED]
 
 
 SKEW_MS = 95
@@ -135,7 +144,7 @@ def draw_hybrid(rng: random.Random) -> Plan:
     plan = draw(rng)
     plan.clock = "hybrid"
     plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle"])
-    plan.isolation = rng.choice(WORKLOADS[plan.workload].isolations)
+    plan.isolation = rng.choice(_levels(plan.workload))
     plan.nodes, plan.replica_age_ms = max(plan.nodes, 3), 0  # who reads the past misses causes
     plan.rates = tuple(1 + (rng.random() - 0.5) / 5_000 for _ in range(plan.nodes))
     skew_ms = rng.choice([0, 20, SKEW_MS])
