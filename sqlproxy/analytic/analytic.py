@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +30,12 @@ from sqlproxy.front.bound.statements import (
     Update,
 )
 from sqlproxy.front.bound.trees import replaced
+from sqlproxy.front.closures.compiling import compile
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.tables.reading import Described, Reads, Touched
 from sqlproxy.tables.row_locking import Wait, lock_found
+from sqlproxy.tables.select_values import bounds
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -66,11 +70,17 @@ class DuckAnalytic:
         failed: SqlError | None = None
         while True:
             selects = Selects(env, late=failed is not None)
-            query = await aside(text, selects.query, select)
+            skips = any(lock.wait == "skip" for lock in select.locking)
+            found = replace(select, limit=None, offset=None) if skips else select
+            query = await aside(text, selects.query, found)
+            batches = self._batches(selects, query, reads, env, touched)
+            if skips:
+                batches = _skipping(reads, batches, select, query, env)
             try:
-                async for batch in self._batches(selects, query, reads, env, touched):
+                async for batch in batches:
                     given = True
-                    yield await _locked(reads, batch, select, query.held) if query.held else batch
+                    locks = query.held and not skips
+                    yield await _locked(reads, batch, select, query.held) if locks else batch
                 return
             except SqlError as error:
                 # DuckDB computes many rows at a time, and queries for all rows: what fails may
@@ -83,7 +93,7 @@ class DuckAnalytic:
 
     async def _batches(
         self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
-    ) -> AsyncIterator[Sequence[Row]]:
+    ) -> AsyncGenerator[Sequence[Row], None]:
         loaders = [Loader(source, self._engine) for source in selects.sources]
         try:
             tables: dict[str, pa.Table] = {}
@@ -161,13 +171,48 @@ def _without_rows(part: object) -> KnownItem | None:
 
 async def _locked(reads: Reads, batch: Sequence[Row], select: Select, count: int) -> list[Row]:
     """FOR UPDATE: the rows without their last `count` columns, which are storage keys: what is
-    stored there is locked now. Raises SqlError (55P03), KvorumError, Stale.
+    stored there is locked now; those of which something is skipped are left out. Raises SqlError
+    (55P03), KvorumError, Stale.
     """
-    if isinstance(reads, TxnReads):
-        keys = dict.fromkeys(key for row in batch for key in row[-count:] if isinstance(key, bytes))
-        named = [*select.locking[0].tables, *(one.alias for i in select.items for one in leaves(i))]
-        await lock_found(reads, list(keys), Wait.of(select.locking, named[0]))
-    return [row[:-count] for row in batch]
+    if not isinstance(reads, TxnReads):
+        return [row[:-count] for row in batch]
+    keys = dict.fromkeys(key for row in batch for key in row[-count:] if isinstance(key, bytes))
+    named = [*select.locking[0].tables, *(one.alias for i in select.items for one in leaves(i))]
+    held = await lock_found(reads, list(keys), Wait.of(select.locking, named[0]))
+    skipped = keys.keys() - held
+    return [row[:-count] for row in batch if skipped.isdisjoint(row[-count:])]
+
+
+async def _skipping(
+    reads: Reads,
+    batches: AsyncGenerator[Sequence[Row], None],
+    select: Select,
+    query: Query,
+    env: Env,
+) -> AsyncGenerator[Sequence[Row], None]:
+    """FOR UPDATE SKIP LOCKED: the rows that could be locked, as many as LIMIT says; no more are
+    locked.
+    """
+    offset, limit = (
+        None if one is None else compile(one).fn for one in (select.offset, select.limit)
+    )
+    skip, keep = bounds(offset, limit, env)
+    wanted = None if keep is None else skip + keep
+    async with aclosing(batches):
+        async for batch in batches:
+            at = 0
+            while at < len(batch) and wanted != 0:
+                some = batch[at:] if wanted is None else batch[at : at + wanted]
+                at += len(some)
+                rows = await _locked(reads, some, select, query.held) if query.held else list(some)
+                if wanted is not None:
+                    wanted -= len(rows)
+                passed = min(skip, len(rows))
+                skip -= passed
+                if rows[passed:]:
+                    yield rows[passed:]
+            if wanted == 0:
+                return
 
 
 def _converter(query: Query) -> Callable[[pa.RecordBatch], list[Row]]:

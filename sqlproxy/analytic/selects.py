@@ -608,8 +608,6 @@ class Selects:
             return []
         found: list[str] = []
         for lock in select.locking:
-            if lock.wait == "skip":
-                raise unsupported("SKIP LOCKED", hint="Rows are not locked while they are read.")
             for leaf, nullable in _leaves(select.items):
                 if lock.tables and leaf.alias not in lock.tables:
                     continue

@@ -8,7 +8,7 @@ newest row takes its place, if the statement still means it (PostgreSQL's EvalPl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -174,14 +174,14 @@ def has_room(t: Transaction, keys: int) -> bool:
     return t.renews and t.locked + keys <= SQL_LOCKED_KEYS_MAX
 
 
-async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> None:
-    """Lock what a join has found. Raises Stale."""
+async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> Collection[bytes]:
+    """Lock what a join has found; what is locked now. Raises Stale."""
     versions = await wait.lock(t, keys)
-    if not t.renews:
-        return
-    for key, version in versions.items():
-        if not 0 < version <= t.read_ts and not t.wrote(key):
-            raise Stale
+    if t.renews:
+        for key, version in versions.items():
+            if not 0 < version <= t.read_ts and not t.wrote(key):
+                raise Stale
+    return versions.keys()
 
 
 async def lock_rows(

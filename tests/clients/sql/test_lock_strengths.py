@@ -165,3 +165,19 @@ def test_u2_pg_locks_lists_row_locks(sql: Sql, db: psycopg.Connection) -> None:
         one.execute("COMMIT")
         assert going.result(20).rowcount == 1
         two.execute("ROLLBACK")
+
+
+@pytest.mark.usefixtures("tables")
+def test_p10_skip_locked_over_a_join(sql: Sql, db: psycopg.Connection) -> None:
+    """A queue beside another table could not be shared by workers."""
+    db.execute("INSERT INTO p SELECT n, n, 0 FROM generate_series(3, 6) n")
+    db.execute("INSERT INTO c SELECT n, n FROM generate_series(1, 6) n")
+    query = "SELECT c.id FROM c JOIN p ON p.id = c.p ORDER BY c.id {} FOR UPDATE {} SKIP LOCKED"
+    with sql.connect(autocommit=True) as one, sql.connect(autocommit=True) as two:
+        for conn in (one, two):
+            conn.execute(RC)
+        assert one.execute(query.format("LIMIT 2", "OF c")).fetchall() == [(1,), (2,)]
+        assert two.execute(query.format("LIMIT 1 OFFSET 1", "OF c")).fetchall() == [(4,)]
+        assert one.execute(query.format("", "")).fetchall() == [(1,), (2,), (5,), (6,)]
+        two.execute("ROLLBACK")
+        assert db.execute("SELECT count(*) FROM c").fetchall() == [(6,)]
