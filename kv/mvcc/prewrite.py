@@ -24,7 +24,7 @@ the caller holds back reads above it while the intents are in flight (kv.partiti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kv.base.keys import from_u64, u64
@@ -42,7 +42,7 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from kv.base.timestamps import MAX, physical_ms
-from kv.mvcc.guards import GuardTable
+from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, Parts, TxnRecord
 from kv.mvcc.refusals import (
     aborted,
@@ -152,7 +152,7 @@ def prewrite(
 
 def unlock(view: View, ops: Sequence[Op], *, start_ts: int, m: Mutations) -> None:
     """Remove the transaction's row locks on these keys; what else lies there stays."""
-    held = {} if view.guards is None else view.guards.by_at
+    held: Mapping[At, Guard] = {} if view.guards is None else view.guards.by_at
     for _, key, *_ in ops:
         lock = view.lock(key)
         if lock is not None and _is_row_lock(lock, start_ts, m.user):

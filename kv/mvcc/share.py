@@ -7,13 +7,13 @@ that it lives, so at the commit it needs no look at what it holds (`validate.loo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kv.base.errors import TxnAborted
+from kv.base.errors import KeyLocked, TxnAborted
 from kv.base.keys import from_u64
 from kv.base.methods import ABORTED, BLIND, COMMITTED, OP_CHECK, OP_PUT
 from kv.base.strengths import EXCLUDED, NO_KEY_UPDATE, UPDATE
-from kv.mvcc.guards import Guard
+from kv.mvcc.guards import At, Guard
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
 from kv.mvcc.refusals import check_age, in_the_way, over, taken, write_conflict
@@ -42,7 +42,7 @@ def share(
     if known is not None and known.status == COMMITTED:
         return
     check_age(start_ts, view.safepoint, now_ms)
-    held = {} if view.guards is None else view.guards.by_at
+    held: Mapping[At, Guard] = {} if view.guards is None else view.guards.by_at
     ttl_ms += lived_ms(start_ts, now_ms)
     for key in keys:
         lock = view.lock(key)
@@ -62,14 +62,13 @@ def share(
 
 def _refusal(
     key: bytes, lock: Lock, strength: int, start_ts: int, now_ms: int, m: Mutations
-) -> Exception | None:
+) -> KeyLocked | TxnAborted | None:
     """Of an intent of another transaction that excludes a lock of this strength."""
     if lock.start_ts == start_ts and lock.user == m.user:
         return None
     if strength not in EXCLUDED[strength_of(lock)]:
         return None
-    refused: Exception | TxnAborted = in_the_way(key, lock, start_ts, now_ms)
-    return refused
+    return in_the_way(key, lock, start_ts, now_ms)
 
 
 def strength_of(lock: Lock) -> int:

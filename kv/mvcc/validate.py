@@ -155,7 +155,7 @@ def guard(
         stays = old is not None and old.past >= made.past and not old.shared
         if shared and end is None and old is not None and old.shared:
             made = replace(made, shared=old.shared)
-            stays = old.min_commit_ts > 0 or not bound_ts
+            stays = old.anchor == anchor and (old.min_commit_ts > 0 or not bound_ts)
         if old is not None and stays:
             bound, exact = max(bound, old.min_commit_ts), exact and old.min_commit_ts > 0
             continue

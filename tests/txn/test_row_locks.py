@@ -25,7 +25,7 @@ from kv.base.errors import (
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.methods import BLIND, COMMIT, HEARTBEAT, OP_CHECK, PREWRITE, RESOLVE, WRITE
 from kv.base.ops import Op, check, delete, put
-from kv.base.strengths import EXCLUDED, KEY_SHARE, SHARE, STRENGTHS
+from kv.base.strengths import EXCLUDED, KEY_SHARE, NO_KEY_UPDATE, SHARE, STRENGTHS
 from kv.mvcc.guards import Guard, decode_guard, encode_guard, guard_key
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.view import View
@@ -661,6 +661,36 @@ def test_d17_two_who_share_and_want_more_are_a_deadlock() -> None:
         assert loop.time() - began < 5
         await outsider
         assert await values(world, [A]) == [9]
+
+    played(scene)
+
+
+def test_d17_who_holds_a_key_and_wants_more_goes_first() -> None:
+    """Who waits for him would be asked first, and wait again: both for ever."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(A, b"0")])
+        one, two, three = [await world.client().begin(renews=True) for _ in range(3)]
+        await one.lock([A], strength=NO_KEY_UPDATE)
+        await two.lock([A], strength=KEY_SHARE)
+        waits = asyncio.create_task(three.lock([A], strength=NO_KEY_UPDATE))
+        await asyncio.sleep(0.1)
+        more = asyncio.create_task(one.lock([A]))
+        await asyncio.sleep(0.1)
+        late = await world.client().begin(renews=True)
+        refused = await failure(late.lock([A], strength=KEY_SHARE, wait_ms=0))
+        assert isinstance(refused, KeyLocked), "it would exclude who waits for all of it"
+        began = loop.time()
+        two.put(B, b"child")
+        await two.commit()
+        await more
+        assert not waits.done()
+        one.put(A, b"1")
+        await one.commit()
+        await waits
+        assert loop.time() - began < 1
+        await three.abort()
+        await late.abort()
 
     played(scene)
 
