@@ -596,10 +596,10 @@ class Transaction(TxnReads):
         also: frozenset[bytes] = frozenset()
         held = self._reads if self._reads is not None else self._holds
         shared = [] if locks is None else locks.shared
-        if shared and held is None:
-            held = ReadSet()
-        for key in shared:
-            held.add_key(key)
+        if shared:
+            held = ReadSet() if held is None else held
+            for at in shared:
+                held.add_key(at)
         if ops and held is not None:
             reads, also = held.ops({op.key for op in ops})
             ops = ops + reads
