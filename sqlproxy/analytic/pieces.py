@@ -4,7 +4,8 @@ which conditions are about one item, what its rows weigh. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
 from typing import Final
 
 from sqlproxy.analytic.expressions import Sql
@@ -15,6 +16,10 @@ from sqlproxy.front.bound.exprs import Column, Expr, walk
 from sqlproxy.front.bound.folding import opaque, volatile
 from sqlproxy.front.bound.statements import Select, TableItem
 from sqlproxy.front.syntax.syntax import Node, unwrap
+from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SqlError
+
+_SETS_MAX: Final = 4096  # PostgreSQL's
+_CUBE_MAX: Final = 12
 
 
 def grouping_sets(select: Select, groups: Sequence[str]) -> str:
@@ -35,7 +40,55 @@ def grouping_sets(select: Select, groups: Sequence[str]) -> str:
         return f"{word}({inner})"
 
     body = select.tree["SelectStmt"]
+    if body.get("groupDistinct"):
+        every = {frozenset(one): one for one in _expanded(body["groupClause"], left)}
+        listed = (f"({', '.join(one)})" for one in every.values())
+        return f"GROUPING SETS ({', '.join(listed)})"
     return ", ".join(written(node) for node in body["groupClause"])
+
+
+def _expanded(nodes: Sequence[Node], left: Iterator[str]) -> list[tuple[str, ...]]:
+    """GROUP BY DISTINCT, which DuckDB has not: each set of keys, as often as it is meant. Raises
+    54001.
+    """
+    found: list[tuple[str, ...]] = [()]
+    for node in nodes:
+        sets = _sets(node, left)
+        if len(found) * len(sets) > _SETS_MAX:
+            raise SqlError(
+                STATEMENT_TOO_COMPLEX, f"too many grouping sets present (maximum {_SETS_MAX})"
+            )
+        found = [(*one, *other) for one in found for other in sets]
+    return found
+
+
+def _sets(node: Node, left: Iterator[str]) -> list[tuple[str, ...]]:
+    """Those of one item of GROUP BY. Raises 54011."""
+    kind, body = unwrap(node)
+    if kind in ("RowExpr", "List"):
+        return [_keys(body.get("args") or body.get("items", ()), left)]
+    if kind != "GroupingSet":
+        return [(next(left),)]
+    content = body.get("content", ())
+    match body["kind"]:
+        case "GROUPING_SET_SETS":
+            return [one for inner in content for one in _sets(inner, left)]
+        case "GROUPING_SET_ROLLUP":
+            parts = [_keys([one], left) for one in content]
+            return [tuple(chain(*parts[:n])) for n in range(len(parts), -1, -1)]
+        case "GROUPING_SET_CUBE":
+            if len(content) > _CUBE_MAX:
+                raise SqlError("54011", f"CUBE is limited to {_CUBE_MAX} elements")
+            parts = [_keys([one], left) for one in content]
+            some = (combinations(parts, n) for n in range(len(parts), -1, -1))
+            return [tuple(chain(*chosen)) for chosen in chain(*some)]
+        case _:
+            return [_keys(content, left)]
+
+
+def _keys(nodes: Sequence[Node], left: Iterator[str]) -> tuple[str, ...]:
+    """All of them in one set."""
+    return tuple(key for node in nodes for one in _sets(node, left) for key in one)
 
 
 def only_of(expr: Expr, item: TableItem) -> bool:

@@ -116,3 +116,10 @@ select id, tableoid::regclass::text as t from emp union all select id, tableoid:
 select x.t, count(*) from (select tableoid::regclass as t from emp union all select tableoid::regclass from dept) x group by x.t order by x.t::text
 select array_agg(distinct tableoid::regclass), json_agg(tableoid::regclass) from dept
 select coalesce(null, 'emp'::regclass), case when e.id > 0 then 'emp'::regclass else 'dept'::regclass end from emp e join dept d on d.id = e.dept where e.id = 2
+-- GROUP BY DISTINCT
+select dept, boss, count(*) from emp group by distinct rollup (dept, boss), rollup (dept) order by 1, 2, 3
+select dept, boss, count(*), grouping(dept, boss) from emp group by distinct cube ((dept, boss), dept), grouping sets (dept, ()) order by 1, 2, 3, 4
+select dept, boss, count(*) from emp group by distinct dept, grouping sets ((dept, boss), rollup (boss), ()) order by 1, 2, 3
+select dept, count(*) from emp group by distinct dept, dept order by 1
+select dept + 1, count(*) from emp group by distinct rollup (dept + 1), dept + 1 order by 1
+select count(*) from emp group by distinct cube (id, boss, dept, pay, id, boss, dept, pay, id, boss, dept, pay, id)

@@ -37,6 +37,7 @@ HARMLESS = {
     "query": "of PREPARE: it is bound when it is executed",
     "contype": "of a new identity: the statement says it",
     "kind": "of grouping sets: who runs them reads the tree (sqlproxy/analytic/pieces.py)",
+    "groupDistinct": "the same",
     "join_using_alias": "who names it is refused",
     "is_rowsfrom": "one function is a list of one",
     "funcformat": "how a call is shown",
