@@ -21,7 +21,6 @@ select (p).v, count(distinct p) from pair p where a = 1 group by (p).v order by 
 select string_agg((a, b)::text, ';' order by a, b) from pair where a < 3
 select (1, 2) || 'x', concat((1, 2), 'a'), format('%s', (1, 2))
 select (1, 2) = 1
-select (1, 2) = (1, 2, 3)
 select max((1, 2))
 select '$.a[*] ? (@.b > 1 && @ starts with "x").size()'::jsonpath, 'strict $ . "a"[0 to last]'::jsonpath, 'lax -$.a.**{1 to last} + 1.50'::jsonpath
 select jsonb_path_query('{"a": [1, 2, 3]}', '$.a[*] ? (@ >= $x)', '{"x": 2}') as v order by v desc
