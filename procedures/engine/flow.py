@@ -493,8 +493,23 @@ class Flow:
         return outcome
 
     def _to_undo(self, seq: int) -> list[tuple[CallContext, Callable[..., Any], tuple[Any, ...]]]:
-        """What one execution did, the last of it first. Raises Unavailable (WORKFLOW_CHANGED): the
-        function does not say how all of it is undone.
+        """What one execution did, the last of it first: context, function, arguments. Raises as
+        `_undone_by`.
+        """
+        found = []
+        for call in self._undone_by(seq):
+            assert call.undo is not None, call.entry.text
+            txn = self._ctx.txn
+            if inspect.iscoroutinefunction(call.undo):
+                txn = self._txn
+            elif not isinstance(txn, SyncStepTxn):
+                txn = SyncStepTxn(self._txn, asyncio.get_running_loop())
+            found.append((self._context(call, txn), call.undo, call.args))
+        return found
+
+    def _undone_by(self, seq: int) -> list[Call[Any]]:
+        """The calls that say how what one execution did is undone, the last one first. Raises
+        Unavailable (WORKFLOW_CHANGED): the function does not say all of it.
         """
         if isinstance(self._ended, KvorumError):
             raise self._ended
@@ -502,18 +517,10 @@ class Flow:
         calls = [call for call in self._calls if call.entry.seq == seq]
         if len(calls) < len(wanted):
             raise self._changed(f"it does not come to {wanted[-1].text}, which is to be undone")
-        found = []
-        for call in reversed(calls):
-            if call.entry.status == DONE:
-                if call.undo is None:
-                    raise self._changed(f"{call.entry.text} has no undo any more")
-                txn = self._ctx.txn
-                if inspect.iscoroutinefunction(call.undo):
-                    txn = self._txn
-                elif not isinstance(txn, SyncStepTxn):
-                    txn = SyncStepTxn(self._txn, asyncio.get_running_loop())
-                found.append((self._context(call, txn), call.undo, call.args))
-        return found
+        for call in calls:
+            if call.undo is None:
+                raise self._changed(f"{call.entry.text} has no undo any more")
+        return calls[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
 from procedures.engine.calls import hints_of, shape_of
 from procedures.engine.context import StepContext
-from procedures.engine.flow import RUN, UNDO, Flow, driven
+from procedures.engine.flow import RUN, UNDO, Flow, Parked, driven
+from procedures.engine.journal import STEP
 from procedures.engine.procedure import Outcome
 from procedures.engine.records import Record
 from procedures.engine.registry import (
@@ -219,8 +220,8 @@ class _Made:
 
     # -- new code
     def replays(self, record: Record) -> str:
-        """Why the function does not make the calls that this record has stored; "" = it does, or
-        it waits for something else, and nobody can say.
+        """Why the function does not make the calls that this record has stored, or does not say how
+        they are undone; "" = it does, or it waits for something else, and nobody can say.
         """
         ctx = StepContext(
             record,
@@ -240,10 +241,17 @@ class _Made:
                 value = driven(value)
         except BaseException as error:  # noqa: BLE001  users' code: whatever it raises
             raised = error
-        if raised is not None and flow._ended is None:
-            return ""  # it fails, or waits for something that is not stored
+        if isinstance(raised, Parked) and flow._ended is None:
+            return ""  # it waits for something that is not stored
+        seqs = {one.seq for one in flow._journal.entries if one.kind == STEP and one.seq >= 0}
         try:
-            flow._end_of(value, raised)
+            try:
+                flow._end_of(value, raised)
+            except BaseException as error:
+                if error is not raised:
+                    raise
+            for seq in sorted(seqs):
+                flow._undone_by(seq)
         except KvorumError as error:
             return error.message if error.code == "WORKFLOW_CHANGED" else ""
         return ""

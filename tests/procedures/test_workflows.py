@@ -454,7 +454,11 @@ def test_j24_changed_code_does_not_lose_an_undo(how: str) -> None:
         await office.until(lambda: _retries(executor, id))
         await office.close(executor)
         NOTES.append("it may be undone")
-        executor = await office.open(office.executor(Registry([version(changed=True)])))
+        new = version(changed=True)
+        stored = await office.lab.store.load(id)
+        (broken,) = check([declaration(new)], [stored.record])["broken"]
+        assert broken["id"] == str(id)
+        executor = await office.open(office.executor(Registry([new])))
         await office.until(lambda: _retries(executor, id))
         live = executor.live_one(id)
         assert live is not None
