@@ -65,7 +65,7 @@ from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
 from procedures.engine.submission import Options, checked_text
 from procedures.engine.typed_values import plain_of
-from procedures.pools import inbox
+from procedures.pools import inbox, rows
 
 T = TypeVar("T")
 RUN: Final = "run"  # the one step of a workflow, as the engine sees it
@@ -362,6 +362,9 @@ class Flow:
                     self._acted = self._took = True
                     self._labels.append(entry.text)
             elif (done := await ctx._completed(self._token_of(call))) is not None:
+                if entry.kind == CHILD:  # nobody asks for it any more; a token of an outside system
+                    self._txn.delete(rows.done(self.id, entry.value))  # may be completed again
+                    self._acted = self._took = True
                 entry.status = DONE if done.ok else FAILED
                 entry.value = done.result if done.ok else _known_error(done.error)
             if entry.status != OPEN and isinstance(waits, First):

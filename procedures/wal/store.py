@@ -182,7 +182,8 @@ class WalStore:
         for one in (change, *(other for _, other in change.others)):
             if one.drops and not one.reign:
                 all_ops += drop_ops(one.record)
-            all_ops += told(one.record)
+            if self._image.stored(one.record.starter) is not None:  # else nobody forgets the row
+                all_ops += told(one.record)
             if one.spill is not None:
                 first, entries = one.spill
                 key = _steps(one.record.id, first)

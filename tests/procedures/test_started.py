@@ -19,6 +19,7 @@ from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.step_exceptions import StepFailed
 from procedures.engine.workflow import workflow
+from procedures.pools import rows
 from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, run
 from tests.procedures.pools.pool_lab import Office
@@ -190,6 +191,10 @@ def test_j25_a_workflow_starts_waits_catches_and_leaves(remote: bool) -> None:
         await office.until(lambda: len(executor.live()) == 1)
         await office.until(lambda: not executor.live())
         assert office.lab.number("guests") == 3, "that one was left, and two went well"
+        table = office.lab.store.table
+        low, high = rows.left_of(record.id)[2]
+        kept = (await table.reads().scan(low, high, limit=10)).items
+        assert len(kept) == 2, "what it was told of is kept for ever: only two ended after it"
 
     in_office(test, remote, TYPES)
 
