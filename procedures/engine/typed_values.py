@@ -15,7 +15,9 @@ import msgspec
 import msgspec.inspect
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.limits import PLAIN_DEPTH_MAX
 
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _KEPT: Final = (bytes,)  # plain data have them; msgspec would ask for base64
 
 
@@ -174,8 +176,16 @@ def _could_be(value: object, kind: object) -> bool:
     return is_map == isinstance(value, Mapping)
 
 
-def plain_of(value: object, what: str) -> object:
-    """A dataclass or Struct as a plain dict; anything else as it is."""
+def plain_of(value: object, what: str, depth: int = 0) -> object:
+    """Dataclasses and Structs, also those in lists and dicts, as plain dicts; anything else as it
+    is. Raises InvalidArgument.
+    """
+    if type(value) in _ATOMS or depth > PLAIN_DEPTH_MAX:
+        return value  # what is nested deeper is refused when it is stored
+    if type(value) is dict:
+        return {key: plain_of(one, what, depth + 1) for key, one in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return [plain_of(one, what, depth + 1) for one in value]
     if isinstance(value, type) or not (is_dataclass(value) or isinstance(value, msgspec.Struct)):
         return value
     try:
