@@ -1,8 +1,9 @@
-"""The id of a workflow that was started, with the type of its result."""
+"""A workflow that was started, with the type of its result."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from procedures.engine.flow import Flow
@@ -14,17 +15,16 @@ Workflow = Callable[[Flow, A], Awaitable[T]]
 """An async function of `(flow, args)`."""
 
 
-class Handle(int, Generic[T]):
-    """An id wherever one is wanted; `db.result(handle)` gives a T instead of plain data."""
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[T]):
+    """`id` is for everything else that can be done with a procedure; `db.result(handle)` gives a T
+    instead of plain data.
+    """
 
-    workflow: Callable[..., Any]
-
-    def __new__(cls, id: int, workflow: Workflow[Any, T]) -> Handle[T]:
-        made = super().__new__(cls, id)
-        made.workflow = workflow
-        return made
+    id: int
+    workflow: Workflow[Any, T]
 
     def read(self, result: object) -> T:
         """The result as its type. Raises InvalidArgument: it is that of another version."""
         kind = declaration(self.workflow).result
-        return cast("T", result if kind is None else kind.read(result, f"the result of {self:d}"))
+        return cast("T", result if kind is None else kind.read(result, f"the result of {self.id}"))

@@ -70,7 +70,7 @@ class AsyncRunning:
         pool: str = "",
     ) -> Handle[T]:
         """`submit` of a workflow by its function, with the types that its annotations say;
-        the handle is its id, and `result(handle)` gives what it returns.
+        the handle has its id, and `result(handle)` gives what it returns.
         """
         options = start_options(queue, priority, delay_ms, at, pool)
         given = submitted(workflow, args)
@@ -79,7 +79,7 @@ class AsyncRunning:
 
     async def result(self, handle: Handle[T], *, timeout_ms: int | None = None) -> T:
         """`wait`, for what `start` gave: the result as its type. Raises as `wait` does."""
-        return handle.read(await self.wait(handle, timeout_ms=timeout_ms))
+        return handle.read(await self.wait(handle.id, timeout_ms=timeout_ms))
 
     async def signal(
         self, procedure: int, name: str, payload: object = None, *, key: str | None = None

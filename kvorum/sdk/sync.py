@@ -934,7 +934,7 @@ class Database(Facade[AsyncDatabase]):
         pool: str = "",
     ) -> Handle[T]:
         """`submit` of a workflow by its function, with the types that its annotations say; the
-        handle is its id, and `result(handle)` gives what it returns.
+        handle has its id, and `result(handle)` gives what it returns.
         """
         return self._call(
             self._async.start(

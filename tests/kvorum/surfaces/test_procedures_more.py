@@ -130,7 +130,7 @@ def test_j26_through_every_surface(db: kvorum.Database) -> None:
     """
     handle = db.start(typed_talker, Order("nail", 3))
     assert db.result(handle) == Order("nail", 4)
-    assert db.wait(handle) == {"item": "nail", "count": 4}, "a handle is an id"
+    assert db.wait(handle.id) == {"item": "nail", "count": 4}
     nonce = f"talker {next(_names)}"
     ids = {
         db.signal_with_start("more.talker", nonce=nonce, signal="begin", payload="hello", key=key)
