@@ -23,13 +23,14 @@ import kv.partition.replica_reads
 import kv.partition.writes
 from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
-from kv.base.methods import ABORTED, BLIND, MARK, PENDING
+from kv.base.methods import ABORTED, BLIND, MARK, OP_CHECK, PENDING
 from kv.base.ops import Op
 from kv.base.spoken_time import Heard
 from kv.base.system import CLUSTER
 from kv.base.timestamps import MAX
 from kv.mvcc.get import newest
 from kv.mvcc.packed_rows import unpack_values
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.flight import Flight
 from kv.partition.reader import Reader
 from kv.partition.replica_reads import ReplicaReads
@@ -41,6 +42,7 @@ from tso.oracle import Oracle
 from txn.buffered.read_set import ReadSet
 from txn.commit.core import CommitCore
 from txn.intents.resolver import Resolver, StepOver
+from txn.row_locks import RowLocks
 
 SEEDS_MAX: Final = 100
 """Within so many each is noticed."""
@@ -74,6 +76,21 @@ class Mutation:
     patches: Callable[[], Sequence[Patch]]
     needed: int
     tune: Callable[[Plan], None] = _nothing
+
+
+# ----------------------------------------------------------------------------------- row locks
+
+_reset: Any = Evaluated.reset
+
+
+def _without_row_locks(self: Any) -> Any:
+    """`Evaluated.reset`, where locks were in the leader's memory."""
+    mirror = self._state.locks
+    laid = [key for key, lock in mirror.items() if lock.kind == OP_CHECK]
+    for key in laid:
+        if not mirror.get(key).min_commit_ts:
+            mirror.set(key, None)
+    return _reset(self)
 
 
 # -------------------------------------------------------------------- replicas that do not lead
@@ -526,6 +543,18 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="no write skew",
         patches=lambda: [(ReadSet, "ops", lambda self, written=(): ([], frozenset()))],
         tune=_set(workload="list-append", isolation="serializable"),
+        needed=1,
+    ),
+    "forget-locks": Mutation(
+        what="a partition that begins anew forgets row locks, and commits trust theirs",
+        breaks="under a lock no update is lost",
+        patches=lambda: [
+            (Evaluated, "reset", _without_row_locks),
+            (RowLocks, "conditions", lambda self, ops: list(ops)),
+        ],
+        tune=_set(
+            workload="bank", isolation="read_committed", clients=8, faults_per_s=3, ttl_ms=5_000
+        ),
         needed=1,
     ),
     "no-snapshot": Mutation(
