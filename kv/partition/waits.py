@@ -281,8 +281,8 @@ class Waiting:
         """
         woken: list[Waiter] = []
         queue = self.by_key[key]
-        if self._view.guards is not None:
-            # Who shares the key, and wants more of it, goes before those who wait for him.
+        if self._view.guards is not None or self._view.lock(key) is not None:
+            # Who has the key, and wants more of it, goes before those who wait for him.
             for waiter in queue:
                 if not waiter.woken and waiter.item is not None and self._owns(waiter.item, key):
                     waiter.woken = True
