@@ -11,10 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, Protocol
 
-from sqlproxy.analytic import forms
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlproxy.analytic import forms, moments
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
 from sqlproxy.analytic.guarding import logic, where_true
@@ -48,11 +51,13 @@ from sqlproxy.front.bound.folding import of_subject, opaque, rebuilt, volatile
 from sqlproxy.front.bound.statements import SubQuery
 from sqlproxy.front.closures.compiling import Fn, compile, fold
 from sqlproxy.front.closures.gathering import gathered
+from sqlproxy.front.functions.formatting import timestamp_text
 from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r
 from sqlproxy.front.types import resolve
-from sqlproxy.pg import oids
+from sqlproxy.pg import oids, zones
+from sqlproxy.pg.datetimes import in_zone
 from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported
@@ -84,13 +89,16 @@ PARTS_MAX: Final = 4  # of a row in a set: each doubles the set
 _TRUNCATED: Final = words("second minute hour day week month quarter year")
 _EXTRACTED: Final = words("minute hour day dow isodow doy week month quarter year")
 _DAY: Final = r"YYYY|YY|IYYY|MM|MON|MONTH|DD|DDD|D|ID|DY|DAY|Q|IW|WW|FM|TH|[-/ .:,_]"
+_MONTH: Final = r"YYYY|YY|MM|MON|MONTH|Q|FM|TH|[-/ .:,_]"
 _SHOWN: Final = (
+    ("month", re.compile(f"(?:{_MONTH})+", re.IGNORECASE)),
     ("day", re.compile(f"(?:{_DAY})+", re.IGNORECASE)),
     ("hour", re.compile(f"(?:{_DAY}|HH24|HH12|HH)+", re.IGNORECASE)),
     ("minute", re.compile(f"(?:{_DAY}|HH24|HH12|HH|MI)+", re.IGNORECASE)),
 )
 """What patterns of to_char show at most."""
-_KNOWN_MAX: Final = 10_000  # texts of moments that are kept
+_CONSTANT_LAST: Final = ("timestamp_to_char", "text_left", "text_right")
+_OF_TWO: Final = (*_CONSTANT_LAST, "timestamp_trunc", "extract_timestamp", "timestamp_zone")
 _UTC: Final = ("UTC", "Etc/UTC")
 _DIGITS: Final = {oids.INT2: 5, oids.INT4: 10, oids.INT8: 19}
 
@@ -295,14 +303,27 @@ class Expressions:
         held_as: str,
         *,
         nothing: object = None,
+        by_column: Callable[[pa.Array], pa.Array | None] | None = None,
     ) -> Sql:
-        """A call of a function of values in user form; `nothing` for a NULL."""
+        """A call of a function of values in user form; `nothing` for a NULL. `by_column`: the same
+        of a whole column; None: it has to be value by value.
+        """
 
         def strict(row: Sequence[object]) -> Any:
             return nothing if None in row else fn(*row)
 
         shapes = tuple(one.shape for one in arguments)
-        name = self._functions.add((key, shapes), strict, shapes, Shape(oid, held_as))
+
+        def whole(column: pa.Array, _: object) -> pa.Array | None:
+            return None if by_column is None else by_column(column)
+
+        name = self._functions.add(
+            (key, shapes),
+            strict,
+            shapes,
+            Shape(oid, held_as),
+            by_column=None if by_column is None else whole,
+        )
         return Sql(d.call(name, *(one.text for one in arguments)), oid, held_as)
 
     # -- keys: what is equal, and sorts, as PostgreSQL has it
@@ -624,7 +645,7 @@ class Expressions:
             return self._operator(expr, *args)
         if len(args) == 1:
             return self._conversion(expr, args[0])
-        return self._of_time(expr, *args) if len(args) == 2 else None
+        return self._of_two(expr, *args) if len(args) == 2 else None
 
     def _of_arrays(self, name: str, left: Expr, right: Expr) -> Sql | None:
         """ARRAY[a, b] <@ what a subquery makes, @> and &&: element by element, each looked for in
@@ -707,61 +728,108 @@ class Expressions:
             checked = d.case([(lost, _error("underflow"))], checked)
         return Sql(checked, oids.FLOAT8, "DOUBLE")
 
-    def _of_time(self, expr: Call, first: Expr, second: Expr) -> Sql | None:
-        """date_trunc, extract and to_char of a moment as it is held: without a zone, or in UTC."""
+    def _of_two(self, expr: Call, first: Expr, second: Expr) -> Sql | None:
+        """What has one argument that is constant."""
         source = expr.proc.source.replace("timestamptz", "timestamp")
-        field, arg = (second, first) if source == "timestamp_to_char" else (first, second)
-        if not self._as_shown(arg) or not self.is_constant(field):
+        if source not in _OF_TWO:
+            return None
+        field, arg = (second, first) if source in _CONSTANT_LAST else (first, second)
+        if not self.is_constant(field):
             return None
         word = self.constant(field)
-        if not isinstance(word, str):
+        if source in ("text_left", "text_right") and isinstance(word, int) and word >= 0:
+            name = source.removeprefix("text_")
+            return Sql(d.call(name, self.text(arg), f"{word}"), expr.oid, TEXT)
+        if arg.oid not in (oids.TIMESTAMP, oids.TIMESTAMPTZ) or not isinstance(word, str):
             return None
+        return self._of_time(expr, source, arg, word)
+
+    def _of_time(self, expr: Call, source: str, arg: Expr, word: str) -> Sql | None:
+        """date_trunc, extract, to_char and AT TIME ZONE of a moment."""
+        unit = word.lower()
         match source:
-            case "timestamp_trunc" if word.lower() in _TRUNCATED:
-                text = d.call("date_trunc", forms.quoted(word.lower()), self.text(arg))
+            case "timestamp_trunc" if unit in _TRUNCATED and self._elsewhere(arg):
+                zone = self.env.style.zone
+                column = Column(oid=arg.oid, typmod=arg.typmod, index=0, name="moment")
+                return self.function(
+                    ("date_trunc", unit),
+                    self.of_value(replace(expr, args=(expr.args[0], column))),
+                    [self.sql(arg)],
+                    expr.oid,
+                    "TIMESTAMP",
+                    by_column=lambda moments_: moments.truncated(moments_, unit, zone),
+                )
+            case "timestamp_trunc" if unit in _TRUNCATED:
+                text = d.call("date_trunc", forms.quoted(unit), self.text(arg))
                 return Sql(d.cast(text, "TIMESTAMP"), expr.oid, "TIMESTAMP")
-            case "extract_timestamp" if word.lower() in _EXTRACTED:
+            case "extract_timestamp" if unit in _EXTRACTED:
                 kind = forms.decimal(_DIGITS[oids.INT8], 0)
-                text = d.call("date_part", forms.quoted(word.lower()), self.text(arg))
+                text = d.call("date_part", forms.quoted(unit), self._shown(arg))
                 return Sql(d.cast(text, kind), expr.oid, kind)
             case "timestamp_to_char":
                 return self._formatted(expr, arg, word)
+            case "timestamp_zone" if arg.oid == oids.TIMESTAMPTZ:
+                try:
+                    there = zones.named(word)
+                except SqlError:  # when it is reached
+                    return None
+                return Sql(self._local(arg, there), expr.oid, "TIMESTAMP")
             case _:
                 return None
 
     def _formatted(self, expr: Call, arg: Expr, pattern: str) -> Sql | None:
-        """A moment that a pattern shows only the day, hour or minute of: the same for all in it."""
+        """A moment that a pattern shows only the month, day, hour or minute of: the same for all in
+        it, which are computed once.
+        """
         unit = next((name for name, shown in _SHOWN if shown.fullmatch(pattern)), None)
         if unit is None:
             return None
-        column = Column(oid=arg.oid, typmod=arg.typmod, index=0, name="moment")
-        fn = self.of_value(replace(expr, args=(column, expr.args[1])))
-        text = d.cast(d.call("date_trunc", forms.quoted(unit), self.text(arg)), "TIMESTAMP")
-        known: dict[object, object] = {}
+        text = d.cast(d.call("date_trunc", forms.quoted(unit), self._shown(arg)), "TIMESTAMP")
+        moment = Sql(text, oids.TIMESTAMP, "TIMESTAMP")
 
-        def shown(value: object) -> object:
-            found = known.get(value)
-            if found is None:
-                if len(known) >= _KNOWN_MAX:
-                    known.clear()
-                found = known[value] = fn(value)
-            return found
+        def shown(value: datetime) -> str | None:
+            return timestamp_text(value, pattern)
 
-        moment = Sql(text, arg.oid, "TIMESTAMP")
         return self.function(("to_char", pattern), shown, [moment], expr.oid, TEXT)
 
-    def _as_shown(self, moment: Expr) -> bool:
-        """Whether a moment is held as the session shows it."""
-        if moment.oid == oids.TIMESTAMPTZ:
-            zone = self.env.style.zone
-            return zone is UTC or getattr(zone, "key", "") in _UTC
-        return moment.oid == oids.TIMESTAMP
+    def _elsewhere(self, moment: Expr) -> bool:
+        """Whether the session shows a moment otherwise than it is held, which is in UTC."""
+        zone = self.env.style.zone
+        return (
+            moment.oid == oids.TIMESTAMPTZ
+            and zone is not UTC
+            and getattr(zone, "key", "") not in _UTC
+        )
+
+    def _shown(self, moment: Expr) -> Text:
+        """A moment as the session shows it."""
+        if self._elsewhere(moment):
+            return self._local(moment, self.env.style.zone)
+        return self.text(moment)
+
+    def _local(self, moment: Expr, zone: tzinfo) -> Text:
+        """What clocks of a zone show then."""
+        return self.function(
+            ("local", zone),
+            lambda value: in_zone(value, zone),
+            [self.sql(moment)],
+            oids.TIMESTAMP,
+            "TIMESTAMP",
+            by_column=lambda column: moments.local(column, zone),
+        ).text
 
     def _conversion(self, expr: Call, arg: Expr) -> Sql | None:
         """Numbers that only become wider, and what else DuckDB does alike."""
         source, target = arg.oid, expr.oid
-        if expr.proc.source in ("timestamp_date", "timestamptz_date") and self._as_shown(arg):
-            return Sql(d.cast(self.text(arg), "DATE"), target, "DATE")
+        match expr.proc.source:
+            case "timestamp_date" | "timestamptz_date":
+                return Sql(d.cast(self._shown(arg), "DATE"), target, "DATE")
+            case "timestamptz_timestamp":
+                return Sql(self._shown(arg), target, "TIMESTAMP")
+            case "lower" | "upper" if source in _TEXTS:
+                return self._cased(expr, arg)
+            case _:
+                pass
         if expr.cast and source in INTS:
             if target in INTS or target == oids.FLOAT8:
                 return self.as_held(self.sql(arg), held(target)).of(target)
@@ -776,6 +844,20 @@ class Expressions:
             length = d.call("length", self.text(arg))
             return Sql(d.cast(length, "INTEGER"), target, "INTEGER")
         return None
+
+    def _cased(self, expr: Call, arg: Expr) -> Sql:
+        """lower() and upper(): of a column that is all ASCII by Arrow."""
+        source = expr.proc.source
+        make = pc.ascii_lower if source == "lower" else pc.ascii_upper
+        column = Column(oid=arg.oid, typmod=arg.typmod, index=0, name="text")
+
+        def cased(column: pa.Array) -> pa.Array | None:
+            texts = column.cast(pa.string())
+            others = pc.any(pc.invert(pc.string_is_ascii(texts))).as_py()
+            return None if others else make(texts)
+
+        fn = self.of_value(replace(expr, args=(column,)))
+        return self.function(source, fn, [self.sql(arg)], expr.oid, TEXT, by_column=cased)
 
     def _cast(self, expr: Cast) -> Sql | None:
         source, target = expr.arg.oid, expr.oid

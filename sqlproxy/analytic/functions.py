@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature
 from itertools import count
 from time import perf_counter
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,8 @@ from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
 from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError, too_deep
 
+ByColumn: TypeAlias = Callable[[pa.Array, Callable[[pa.Array], pa.Array]], pa.Array | None]
+"""Of a column, and how it is computed value by value; None: it has to be that."""
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"
 _one_by_one: Final = OneByOne(perf_counter)
@@ -46,6 +48,36 @@ def _values(
         values.append(row_fn(row))
         budget.take(memory.size_of(values[-1]))
     return values
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """In one chunk."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _once_each(column: pa.Array, each: Callable[[pa.Array], pa.Array]) -> pa.Array | None:
+    """A value that comes several times is computed once, unless the copies would be large: value by
+    value they count. Not of floats, of which two that differ may be equal.
+    """
+    if not _is_hashed(column.type):
+        return None
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    if 2 * len(encoded.dictionary) > len(column):
+        return None
+    made = each(encoded.dictionary)
+    if pa.types.is_string(made.type) or pa.types.is_binary(made.type):
+        sizes = pc.binary_length(made).take(encoded.indices)
+        if (pc.sum(sizes).as_py() or 0) > SQL_PIECE_BYTES:
+            return None
+    return made.take(encoded.indices)
+
+
+def _is_hashed(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        is_kind(kind)
+        for is_kind in (types.is_string, types.is_integer, types.is_timestamp, types.is_date)
+    )
 
 
 def _signature(parameters: int) -> Signature:
@@ -89,12 +121,17 @@ class Functions:
         result: Shape,
         *,
         volatile: bool = False,
+        by_column: ByColumn | None = None,
     ) -> str:
-        """The name of a function of rows of values in user form, made once per `key`."""
+        """The name of a function of rows of values in user form, made once per `key`. `by_column`:
+        the same of a whole column.
+        """
         self.wanted += 1
         found = self.made.get(key)
         if found is None:
-            call = self._call(row_fn, tuple(parameters), result)
+            if by_column is None and not (volatile or result.held.endswith("[]")):
+                by_column = _once_each
+            call = self._call(row_fn, tuple(parameters), result, by_column)
             found = Function(
                 f"{_PREFIX}{next(_numbers)}",
                 call,
@@ -134,8 +171,16 @@ class Functions:
         row_fn: Callable[[Sequence[object]], object],
         parameters: tuple[Shape, ...],
         result: Shape,
+        by_column: ByColumn | None,
     ) -> Callable[..., pa.Array]:
         who = self._budget.who
+
+        def computed(columns: Sequence[pa.Array], budget: memory.Budget) -> pa.Array:
+            given = [
+                users(column, shape.oid, shape.held)
+                for column, shape in zip(columns, parameters, strict=True)
+            ]
+            return array_of(_values(row_fn, given, budget), result.oid, result.held)
 
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()
@@ -148,14 +193,14 @@ class Functions:
 
                 try:
                     budget.take(sum(map(weight, columns)))
-                    given = [
-                        users(column, shape.oid, shape.held)
-                        for column, shape in zip(columns, parameters, strict=True)
-                    ]
                     set_breaks(goes_on)
                     with memory.spending(budget):
-                        values = _values(row_fn, given, budget)
-                    return array_of(values, result.oid, result.held)
+                        found = None
+                        if by_column is not None and len(columns) == 1:
+                            found = by_column(
+                                _whole(columns[0]), lambda one: computed([one], budget)
+                            )
+                        return computed(columns, budget) if found is None else found
                 except (SqlError, RecursionError) as error:
                     self.failed = too_deep() if isinstance(error, RecursionError) else error.bare()
                     raise

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 from kv.base.limits import SQL_FORMAT_CHARS_MAX
 from sqlproxy.front.bound.env import Env
@@ -24,6 +25,8 @@ from sqlproxy.values.errors import INVALID_DATETIME, LIMIT_EXCEEDED, SqlError, u
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import by_word
 
+Field: TypeAlias = Callable[[datetime], str]
+_KEPT_CHARS_MAX: Final = 64  # of a pattern that is read once for many moments
 _MONTHS: Final = tuple(calendar.month_name[1:])
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _TOKEN: Final = re.compile(
@@ -61,91 +64,123 @@ def timestamp_text(value: datetime, pattern: str) -> str | None:
     _readable(pattern)
     if not pattern:
         return None
+    kept = len(pattern) <= _KEPT_CHARS_MAX
+    parts = _parts(pattern) if kept else _parts.__wrapped__(pattern)
+    return "".join([part if isinstance(part, str) else part(value) for part in parts])
 
-    def one(found: re.Match[str]) -> str:
-        if found[0].startswith('"'):
-            return re.sub(r"\\(.)", r"\1", found[0][1:-1])
-        plain = bool(found[1])
-        text, width = _field(value, found[2])
-        if width and not plain:
-            text = text.rjust(width, "0") if width > 0 else text.ljust(-width)
-        return _ordinal(text, found[3]) if found[3] and text.isdigit() else text + (found[3] or "")
 
-    return _TOKEN.sub(one, pattern)
+@lru_cache(maxsize=256)
+def _parts(pattern: str) -> list[str | Field]:
+    """What is written as it stands, and what makes the rest."""
+    found: list[str | Field] = []
+    end = 0
+    for token in _TOKEN.finditer(pattern):
+        found.append(pattern[end : token.start()])
+        end = token.end()
+        if token[0].startswith('"'):
+            found.append(re.sub(r"\\(.)", r"\1", token[0][1:-1]))
+        else:
+            found.append(_filled(token[1], token[2], token[3] or ""))
+    found.append(pattern[end:])
+    return [part for part in found if part != ""]
+
+
+def _filled(plain: str | None, token: str, suffix: str) -> Field:
+    """A field with zeros before, or blanks after it, and the ending of an ordinal number."""
+    field, width = _field(token)
+    if plain:
+        width = 0
+
+    def text(value: datetime) -> str:
+        made = field(value)
+        if width:
+            made = made.rjust(width, "0") if width > 0 else made.ljust(-width)
+        if not suffix:
+            return made
+        return _ordinal(made, suffix) if made.isdigit() else made + suffix
+
+    return text
 
 
 def _cased(name: str, like: str) -> str:
     return name.upper() if like.isupper() else name.lower() if like.islower() else name
 
 
-def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a table of patterns
-    """Its text, and the width to fill: with zeros, negative with blanks after."""
+def _seconds(v: datetime) -> str:
+    return str(v.hour * 3600 + v.minute * 60 + v.second)
+
+
+_NUMBERS: Final[dict[str, tuple[Field, int]]] = {
+    "HH24": (lambda v: str(v.hour), 2),
+    "HH12": (lambda v: str(v.hour % 12 or 12), 2),
+    "HH": (lambda v: str(v.hour % 12 or 12), 2),
+    "MI": (lambda v: str(v.minute), 2),
+    "SS": (lambda v: str(v.second), 2),
+    "MS": (lambda v: str(v.microsecond // 1000), 3),
+    "US": (lambda v: str(v.microsecond), 6),
+    "SSSS": (_seconds, 0),
+    "SSSSS": (_seconds, 0),
+    "Y,YYY": (lambda v: f"{v.year // 1000},{v.year % 1000:03d}", 0),
+    "YYYY": (lambda v: str(v.year), 4),
+    "YYY": (lambda v: str(v.year % 1000), 3),
+    "YY": (lambda v: str(v.year % 100), 2),
+    "Y": (lambda v: str(v.year % 10), 1),
+    "IYYY": (lambda v: str(v.isocalendar()[0]), 4),
+    "IYY": (lambda v: str(v.isocalendar()[0] % 1000), 3),
+    "IY": (lambda v: str(v.isocalendar()[0] % 100), 2),
+    "I": (lambda v: str(v.isocalendar()[0] % 10), 1),
+    "IW": (lambda v: str(v.isocalendar()[1]), 2),
+    "ID": (lambda v: str(v.isoweekday()), 1),
+    "IDDD": (lambda v: str((v.isocalendar()[1] - 1) * 7 + v.isoweekday()), 3),
+    "MM": (lambda v: str(v.month), 2),
+    "DDD": (lambda v: str(v.timetuple().tm_yday), 3),
+    "DD": (lambda v: str(v.day), 2),
+    "D": (lambda v: str(v.isoweekday() % 7 + 1), 1),
+    "WW": (lambda v: str((v.timetuple().tm_yday - 1) // 7 + 1), 2),
+    "W": (lambda v: str((v.day - 1) // 7 + 1), 1),
+    "CC": (lambda v: str((v.year + 99) // 100), 2),
+    "J": (lambda v: str(v.toordinal() + 1_721_425), 0),
+    "Q": (lambda v: str((v.month + 2) // 3), 0),
+}
+
+
+def _field(token: str) -> tuple[Field, int]:
+    """Makes its text, and the width to fill: with zeros, negative with blanks after."""
     upper = token.upper()
-    iso = value.isocalendar()
-    us = value.microsecond
-    hour12 = str(value.hour % 12 or 12)
-    numbers: dict[str, tuple[str, int]] = {
-        "HH24": (str(value.hour), 2),
-        "HH12": (hour12, 2),
-        "HH": (hour12, 2),
-        "MI": (str(value.minute), 2),
-        "SS": (str(value.second), 2),
-        "MS": (str(us // 1000), 3),
-        "US": (str(us), 6),
-        "SSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
-        "SSSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
-        "Y,YYY": (f"{value.year // 1000},{value.year % 1000:03d}", 0),
-        "YYYY": (str(value.year), 4),
-        "YYY": (str(value.year % 1000), 3),
-        "YY": (str(value.year % 100), 2),
-        "Y": (str(value.year % 10), 1),
-        "IYYY": (str(iso[0]), 4),
-        "IYY": (str(iso[0] % 1000), 3),
-        "IY": (str(iso[0] % 100), 2),
-        "I": (str(iso[0] % 10), 1),
-        "IW": (str(iso[1]), 2),
-        "ID": (str(iso[2]), 1),
-        "IDDD": (str((iso[1] - 1) * 7 + iso[2]), 3),
-        "MM": (str(value.month), 2),
-        "DDD": (str(value.timetuple().tm_yday), 3),
-        "DD": (str(value.day), 2),
-        "D": (str(value.isoweekday() % 7 + 1), 1),
-        "WW": (str((value.timetuple().tm_yday - 1) // 7 + 1), 2),
-        "W": (str((value.day - 1) // 7 + 1), 1),
-        "CC": (str((value.year + 99) // 100), 2),
-        "J": (str(value.toordinal() + 1_721_425), 0),
-        "Q": (str((value.month + 2) // 3), 0),
-    }
-    if upper in numbers:
-        return numbers[upper]
+    if upper in _NUMBERS:
+        return _NUMBERS[upper]
     if upper.startswith("FF"):
-        return f"{us:06d}"[: int(upper[2])], 0
+        digits = int(upper[2])
+        return lambda v: f"{v.microsecond:06d}"[:digits], 0
     match upper:
         case "MONTH":
-            return _cased(_MONTHS[value.month - 1], token), -9
+            return lambda v: _cased(_MONTHS[v.month - 1], token), -9
         case "MON":
-            return _cased(_MONTHS[value.month - 1][:3], token), 0
+            return lambda v: _cased(_MONTHS[v.month - 1][:3], token), 0
         case "DAY":
-            return _cased(_DAYS[value.isoweekday() % 7], token), -9
+            return lambda v: _cased(_DAYS[v.isoweekday() % 7], token), -9
         case "DY":
-            return _cased(_DAYS[value.isoweekday() % 7][:3], token), 0
+            return lambda v: _cased(_DAYS[v.isoweekday() % 7][:3], token), 0
         case "AM" | "PM":
-            return _cased("PM" if value.hour >= 12 else "AM", token), 0
+            return lambda v: _cased("PM" if v.hour >= 12 else "AM", token), 0
         case "A.M." | "P.M.":
-            return _cased("P.M." if value.hour >= 12 else "A.M.", token), 0
+            return lambda v: _cased("P.M." if v.hour >= 12 else "A.M.", token), 0
         case "BC" | "AD":
-            return _cased("AD", token), 0
+            return lambda v: _cased("AD", token), 0
         case _:
-            pass
-    offset = value.utcoffset()
+            return lambda v: _of_zone(v, token), 0
+
+
+def _of_zone(value: datetime, token: str) -> str:
+    upper, offset = token.upper(), value.utcoffset()
     if offset is None:
-        return ("+00", 0) if upper in ("OF", "TZH") else ("00", 0) if upper == "TZM" else ("", 0)
+        return "+00" if upper in ("OF", "TZH") else "00" if upper == "TZM" else ""
     if upper == "TZM":
-        return f"{abs(int(offset.total_seconds())) // 60 % 60:02d}", 0
+        return f"{abs(int(offset.total_seconds())) // 60 % 60:02d}"
     if upper == "TZ":
         name = value.tzname() or ""
-        return _cased(name if name and name[0].isalpha() else _zone_text(offset, False), token), 0
-    return _zone_text(offset, False) if upper == "OF" else _zone_text(offset, False)[:3], 0
+        return _cased(name if name and name[0].isalpha() else _zone_text(offset, False), token)
+    return _zone_text(offset, False) if upper == "OF" else _zone_text(offset, False)[:3]
 
 
 def _interval_text(value: Interval, pattern: str) -> str | None:
