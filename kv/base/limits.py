@@ -571,6 +571,8 @@ SQL_NUMBERED_ROWS_MAX: Final = 1_000_000  # of a query inside another one that t
 SQL_SERIES_ROWS_MAX: Final = 1_000_000  # of generate_series of numeric or timestamptz, a list
 SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out
 SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
+SQL_LOOK_ROWS: Final = 100  # entries that are looked at to choose one of several indexes, …
+SQL_LOOK_RANGES: Final = 8  # … in so many ranges
 SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
 SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of one statement
 SQL_SORTED_ROWS_MAX: Final = 10_000  # that are sorted here; DuckDB sorts more
@@ -716,7 +718,7 @@ assert SQL_LARGE_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
 assert SQL_COPY_SLICE_BYTES <= SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
-assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
+assert SQL_LOOK_ROWS <= SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
 assert SQL_PARTS_MAX <= PROCEDURE_ROUNDS_MAX

@@ -315,6 +315,8 @@ async def load(
     _TooMany.
     """
     reader = loader.reader()
+    if reader is not None:
+        reader = await reader.narrowest(reads, env, touched)
     with touched.scan_of(loader.table, reader, loader.origin) as here:
         return await _loaded(loader, reader, reads, env, here, in_thread)
 

@@ -7,7 +7,8 @@ narrow the components of a key from the left: each component is given by `=` or 
 only a range, which is the last. That is a stretch of the key. An OR is one stretch for each of its
 arms: of one key if that narrows them all, else each of the key that is best for it.
 
-                        score, the highest wins; on a tie the primary key, then the older index
+                        score, the highest wins; on a tie who reads looks which has the fewest
+                        entries; if none has, it is the primary key, then the older index
     all of a unique key    4  (at most one row for each combination of lists)
     components given       2  each
     a range after them    1
@@ -115,7 +116,8 @@ WHOLE: Final = (Stretch(),)
 @dataclass(frozen=True, slots=True)
 class Access:
     """`index` None: the primary key. `reverse`: read from the end. `beside`: ways by other keys; a
-    row counts if any of them leads to it.
+    row counts if any of them leads to it. `rivals`: ways by other keys that are as narrow, as far
+    as declarations say; any one of all of them is enough.
     """
 
     index: Index | None
@@ -125,6 +127,7 @@ class Access:
     reverse: bool = False
     few: bool = False  # its index has some rows only
     beside: tuple[Access, ...] = ()
+    rivals: tuple[Access, ...] = ()
 
     @property
     def points(self) -> bool:
@@ -194,7 +197,7 @@ def choose(
             ways.append(union)
     best = max(ways, key=lambda way: way.score)
     if not order:
-        return best, True
+        return _rivalled(best, ways), True
     present = _Conditions(table, base).present
     if not best.points:
         # what is as narrow and already sorted spares the sort
@@ -203,7 +206,20 @@ def choose(
             if sorted_way is not None and (way.score == best.score or not best.score):
                 return sorted_way, True
     sorted_way = _ordered(table, best, order, present)
-    return (best, False) if sorted_way is None else (sorted_way, True)
+    return (_rivalled(best, ways), False) if sorted_way is None else (sorted_way, True)
+
+
+def _rivalled(best: Access, ways: Sequence[Access]) -> Access:
+    """The best way with the others that are as good, but for those that name few rows anyway."""
+    if best.points or best.beside or best.whole:
+        return best
+    score = best.score
+    alike = {
+        way.index.id if way.index is not None else 0: way
+        for way in ways
+        if way.score == score and way.index is not best.index and not (way.points or way.beside)
+    }
+    return replace(best, rivals=tuple(alike.values())) if alike else best
 
 
 def primary_components(table: Table) -> tuple[int, ...]:

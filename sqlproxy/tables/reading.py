@@ -18,13 +18,20 @@ from __future__ import annotations
 from asyncio import gather
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.accounts import Use
 from kv.base.errors import Corruption
 from kv.base.keys import successor, table_prefix, table_range
-from kv.base.limits import SQL_LOOKUP_ROWS, SQL_RANGES_AT_ONCE, SQL_SCAN_ROWS
+from kv.base.limits import (
+    SQL_LOOK_RANGES,
+    SQL_LOOK_ROWS,
+    SQL_LOOKUP_ROWS,
+    SQL_RANGES_AT_ONCE,
+    SQL_SCAN_ROWS,
+)
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
@@ -33,6 +40,9 @@ from sqlproxy.tables.access import Access
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.spans import Finder, Span, Spans, Value
 from txn.results import ScanPage, Tally
+
+_LOOKUP_COST: Final = 2  # of a row by its key, beside the entry that names it
+_TOO_MANY: Final = 4 * SQL_LOOK_ROWS  # entries, for what has more than a look sees
 
 
 class Reads(Protocol):
@@ -197,6 +207,7 @@ class TableReader:
         """
         self.table, self.access, self.distinct = table, access, distinct
         self.ways = [self, *(TableReader(table, one) for one in access.beside)]
+        self.rivals = [] if distinct else [TableReader(table, one, wanted) for one in access.rivals]
         self._finder = Finder(table, access)
         self._rows: RowCodec = codec(table)
         self._prefix = table_prefix(table.id)
@@ -255,12 +266,49 @@ class TableReader:
         found, version = await reads.get(key)
         return None if found is None else self.stored(key, found, version)
 
+    async def narrowest(self, reads: Reads, env: Env, touched: Touched) -> TableReader:
+        """That of it and its rivals which reads least, as a look of a bounded length says."""
+        if not self.rivals:
+            return self
+        alone = copy(self)
+        alone.rivals, alone.ways = [], [alone]
+        readers = [alone, *self.rivals]
+        costs = await gather(*(one._look(reads, env, touched) for one in readers))
+        return readers[costs.index(min(costs))]
+
+    async def _look(self, reads: Reads, env: Env, touched: Touched) -> int:
+        """About what it costs: entries, and thrice for each whose row is looked up."""
+        index, spans = self.access.index, self.spans(env).ranges
+        each = 1 if index is None or self.covered else 1 + _LOOKUP_COST
+        most = _TOO_MANY * each
+        if len(spans) > SQL_LOOK_RANGES or (index is not None and _older(reads, index.since)):
+            return most
+        count = 0
+        for span in spans:
+            start, end = self._where + span.start, self._where + span.end
+            page = await reads.scan(
+                start,
+                end if span.end else table_range(index.id if index else self.table.id)[1],
+                limit=SQL_LOOK_ROWS - count,
+                tally=touched.tally,
+            )
+            touched.scan(len(page.items))
+            count += len(page.items)
+            if count >= SQL_LOOK_ROWS or page.resume is not None:
+                return most
+        return count * each
+
     async def batches(
         self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS
     ) -> AsyncIterator[list[Stored]]:
         """All rows of the way, in its order; batches are not empty. `page`: how many rows are asked
         for at once, less when only a few are wanted.
         """
+        if self.rivals:
+            narrowest = await self.narrowest(reads, env, touched)
+            async for batch in narrowest.batches(reads, env, touched, page=page):
+                yield batch
+            return
         if len(self.ways) == 1:
             async for batch in self._along(self.spans(env), reads, touched, page):
                 yield batch
@@ -347,6 +395,11 @@ class TableReader:
         self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS
     ) -> AsyncIterator[list[tuple[Any, ...]]]:
         """The values of `batches`, for who needs nothing else of the rows."""
+        if self.rivals:
+            narrowest = await self.narrowest(reads, env, touched)
+            async for some in narrowest.values(reads, env, touched, page=page):
+                yield some
+            return
         spans = self.spans(env)
         special = self.distinct or len(self.ways) > 1
         if self._index is not None or spans.points or self.access.reverse or special:

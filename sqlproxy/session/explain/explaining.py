@@ -5,6 +5,7 @@ Index Scan using t_a_idx on t           (the words are PostgreSQL's)
   Filter: the whole WHERE                its words are: Index Only Scan, where no row is looked up;
                                          Append, of several ways a row comes by the first; Unique,
                                          what is like the row before is skipped
+  Or, with fewer entries: Index Scan …  a key that is as good, until both are looked at
 Rows: 12                                with ANALYZE: what came out,
 Read: 3 gets, 12 rows in 1 pages, 15 versions     what was read of all tables and indexes,
 Partitions: 7, 9 of t_a_idx             where the ranges and keys lie, by their ids; the rows that
@@ -30,6 +31,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.session.explain.plan_trees import written
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.first_keys import leading
 from sqlproxy.session.running.first_values import first_queries, unknown
 from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
@@ -61,9 +63,13 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
     if first:  # as it will be with their values
         bound = unknown(bound)
         plan = plan_of(bound)
+    before = [one.select for one in first]
+    if plan is None and (led := leading(bound, env)) is not None:
+        before.append(led.select)
+        bound = led.unknown
     lines = _planned(session, bound, plan, env)
-    for one in first:
-        inner = _planned(session, one.select, plan_of(one.select), env)
+    for select in before:
+        inner = _planned(session, select, plan_of(select), env)
         lines = [line for line in lines if line.strip() != "Keys: 0"]
         lines += _under("  InitPlan", [f"  {line}" for line in inner])
     analyzed: list[str] = []
@@ -205,6 +211,7 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
     lines = ways[0]
     if len(ways) > 1:
         lines = _under("Append", [line for way in ways for line in way])
+    lines += [f"  Or, with fewer entries: {_way(one, env)[0]}" for one in reader.rivals]
     if filtered:
         lines.append("  Filter: the whole WHERE")
     return lines

@@ -24,6 +24,7 @@ from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import at_replicas, bounded, is_relative, timestamp_of
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
 from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.first_keys import leading
 from sqlproxy.session.running.first_values import first_queries, with_values
 from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.running.numbers import Numbers
@@ -137,6 +138,11 @@ async def query(
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
         prepared = await _with_values(session, prepared, values, touched, sight)
+    if prepared.plan is None:
+        led = await _with_first_keys(session, prepared, values, touched, sight)
+        if led is None:
+            return at_once([])
+        prepared = led
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
@@ -208,6 +214,23 @@ async def _with_values(
 
     bound = await with_values(prepared.bound, ask)
     return replace(prepared, bound=bound, plan=plan_of(bound))
+
+
+async def _with_first_keys(
+    session: State, prepared: Prepared, values: Values, touched: Touched, sight: Sight | None
+) -> Prepared | None:
+    """The statement about the rows with which it begins, if these are few; None: there are none."""
+    if getattr(prepared.bound, "limit", None) is None:
+        return prepared
+    env, _ = environment(session, values)
+    led = leading(prepared.bound, env)
+    if led is None:
+        return prepared
+    await session.work()  # one snapshot for all of it
+    part, keys = prepared.part(led.select, ()), list[Row]()
+    async for batch in await query(session, part, values, touched, sight):
+        keys += batch
+    return replace(prepared, bound=led.filled(keys)) if keys else None
 
 
 async def _of_one_table(

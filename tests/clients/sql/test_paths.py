@@ -7,6 +7,8 @@ so every statement has a twin that reads everything, and both must answer alike.
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from decimal import Decimal
 from typing import Any, Final
 
@@ -170,6 +172,41 @@ def _same(db: psycopg.Connection, statement: str, twin: str) -> None:
         raise AssertionError((statement, plan, found, wanted))
 
 
+def _change(tables: _Tables) -> tuple[str, str]:
+    """An UPDATE or DELETE of few rows or of most, and its twin."""
+    chance = tables.random
+    where = chance.choice((tables.where(), tables.simple(), "id >= 0", "(id > 40 OR id < 33)"))
+    others = [name for name in tables.columns if name not in tables.key]
+    one, two = chance.sample(others, 2)
+    key = chance.choice(tables.key)
+    assigned = chance.choice(
+        (
+            f"{one} = {tables.value(one, null=0.2)}",
+            f"{one} = {tables.value(one)}, {two} = DEFAULT",
+            f"{key} = {tables.value(key)}",
+            "id = id + 1000",
+            f"id = id + 1000, {two} = {tables.value(two)}",
+            "id = 7",  # which a row is already
+            "b = a" if "b" in others else f"{one} = {one}",
+        )
+    )
+    change = chance.choice((f"UPDATE t SET {assigned} WHERE", "DELETE FROM t WHERE"))
+    return f"{change} {where} RETURNING *", f"{change} ({where}) IS TRUE RETURNING *"
+
+
+def _done(db: psycopg.Connection, change: str, *, keep: bool) -> tuple[object, ...]:
+    """What it returned, and which rows are there then; or what was wrong."""
+    found: tuple[object, ...]
+    try:
+        with db.transaction(force_rollback=not keep):
+            returned = db.execute(change.replace("%%", "%").encode()).fetchall()
+            there = db.execute(b"SELECT * FROM t").fetchall()
+            found = tuple(sorted(map(str, map(_seen, some))) for some in (returned, there))
+    except psycopg.Error as error:
+        found = (error.sqlstate,)
+    return found
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_way_changes_no_answer(sql: Any, seed: int) -> None:
@@ -191,6 +228,16 @@ def test_a_way_changes_no_answer(sql: Any, seed: int) -> None:
             for _ in range(3):
                 for statement, twin in _pairs(tables):
                     _same(db, statement, twin)
+        for _ in range(4):
+            change, twin = _change(tables)
+            with db.transaction(force_rollback=True):
+                wanted = _done(db, twin, keep=False)
+                assert _done(db, change, keep=True) == wanted, change
+                for pair in _pairs(tables)[:4]:
+                    _same(db, *pair)
+        _done(db, _change(tables)[0], keep=True)
+        for pair in _pairs(tables):
+            _same(db, *pair)
         where = tables.where().replace("%%", "%")
         counted = f"SELECT count(*) FROM t WHERE ({where}) IS TRUE".encode()
         wanted = db.execute(counted).fetchall()[0][0]
@@ -316,6 +363,34 @@ def test_the_way_of_each_statement(sql: Any) -> None:
             db.execute(text.encode())
         found = {statement: _plan(db, statement) for statement in _PLANS}
         assert {k: v for k, v in found.items() if v != _PLANS[k]} == {}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM r WHERE a = 1 AND b = 77",
+        "SELECT b FROM r WHERE a = 1 AND b = 77 AND id > 0",
+        "SELECT max(id), min(b) FROM r WHERE a = 1 AND b = 77",
+        "SELECT * FROM r WHERE a < 2 AND b BETWEEN 70 AND 77",
+        "SELECT * FROM r WHERE id > 1 AND b > 1990",
+        "UPDATE r SET id = id + 5000 WHERE a = 1 AND b = 77",
+        "DELETE FROM r WHERE a = 1 AND b = 77",
+    ],
+)
+def test_of_keys_that_are_as_good_that_with_fewer_entries_is_read(sql: Any, statement: str) -> None:
+    """A condition that all rows meet has an index, too: every row is looked up by it."""
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE r (id int PRIMARY KEY, a int, b int)")
+        db.execute("CREATE INDEX r_a ON r (a)")
+        db.execute("CREATE INDEX r_b ON r (b)")
+        db.execute("INSERT INTO r SELECT i, 1, i FROM generate_series(1, 2000) i")
+        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {statement}".encode())]
+        assert "Or, with fewer entries: Index Scan using r_b on r" in lines
+        analyzed = db.execute(f"EXPLAIN ANALYZE {statement}".encode()).fetchall()
+        (read,) = [row[0] for row in analyzed if row[0].startswith("Read: ")]
+        gets, rows = (int(n) for n in re.findall(r"(\d+) gets, (\d+) rows", read)[0])
+        assert gets <= 20
+        assert rows <= 130
 
 
 @pytest.mark.parametrize(
@@ -555,6 +630,62 @@ def test_moments_are_the_same_by_columns_as_by_rows(sql: Any, zone: str) -> None
             )
             text += f"'YYYY-MM-DD')) <> ({column}::date)::text"
             assert db.execute(text.encode()).fetchall() == []
+
+
+_LED: Final = {
+    "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v AND b.id > 3 ORDER BY a.k DESC LIMIT 3": True,
+    "SELECT a.v, b.id FROM a LEFT JOIN b USING (k) ORDER BY a.v LIMIT 5 OFFSET 2": True,
+    "SELECT a.k, b.id, c.id FROM a LEFT JOIN b ON b.x = a.v LEFT JOIN b c ON c.id = b.y "
+    "WHERE a.k > 1 ORDER BY a.k LIMIT 4": True,
+    "SELECT a.k, n FROM a LEFT JOIN LATERAL (SELECT count(*) AS n FROM b WHERE b.x = a.v) q "
+    "ON true ORDER BY a.k LIMIT 3 OFFSET 1": True,
+    "SELECT a.k FROM a LEFT JOIN b ON b.x = a.v WHERE a.k > 100 ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k FROM a LEFT JOIN b ON a.k = b.id ORDER BY a.k, b.id LIMIT 4": False,
+    "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v WHERE b.id IS NULL "
+    "ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v WHERE a.w = 1 ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v ORDER BY a.k LIMIT 3": False,
+    "SELECT DISTINCT a.v, b.x FROM a LEFT JOIN b ON b.x = a.v ORDER BY a.v LIMIT 3": False,
+    "SELECT count(*) FROM a LEFT JOIN b ON b.x = a.v LIMIT 3": False,
+    "SELECT a.k, generate_series(1, b.x) FROM a LEFT JOIN b ON b.x = a.v "
+    "ORDER BY a.k LIMIT 3": False,
+}
+"""Whether it begins with the keys of its first rows."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_left_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
+    """All of the other table is read for ten rows; or a row is missing, or another comes."""
+    chance = random.Random(seed)
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE a (k int PRIMARY KEY, v int, w int)")
+        db.execute("CREATE TABLE b (id int PRIMARY KEY, k int, x int, y int)")
+        db.execute("CREATE INDEX a_v ON a (v)")
+        db.execute("CREATE INDEX b_x ON b (x)")
+        for n in range(12):
+            row = (n, chance.choice((None, 0, 1, 2)), chance.choice((0, 1)))
+            db.execute("INSERT INTO a VALUES (%s, %s, %s)", row)
+        for n in range(30):
+            row = (n, n % 9, chance.choice((None, 0, 1, 3)), chance.randrange(9))
+            db.execute("INSERT INTO b VALUES (%s, %s, %s, %s)", row)
+        for text, leads in _LED.items():
+            rows = db.execute(text.encode()).fetchall()
+            whole, _, bounds = text.partition(" LIMIT ")
+            limit, _, offset = bounds.partition(" OFFSET ")
+            every = db.execute(whole.encode()).fetchall()
+            assert Counter(rows) <= Counter(every), text
+            part = every[int(offset or 0) :][: int(limit)]
+            assert [row[0] for row in rows] == [row[0] for row in part], text
+            lines = [row[0].strip() for row in db.execute(f"EXPLAIN {text}".encode())]
+            assert ("InitPlan" in lines) is leads, (text, lines)
+        text = next(iter(_LED))
+        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {text}".encode())]
+        assert "Index Only Scan using b_x on b" in lines
+        assert "Keys: of a" in lines
+        with db.transaction():
+            db.execute("DELETE FROM a WHERE k < 2")
+            assert db.execute(text.encode()).fetchall()[0][0] == 2
 
 
 def test_queries_of_one_value_run_first(sql: Any) -> None:
