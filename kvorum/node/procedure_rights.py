@@ -52,7 +52,7 @@ async def _check(rights: Rights, executor: Executor, method: int, args: list[Any
     action, id, said = verb.action, args[0], None
     if method == PROC_CONTROL:
         action, said = CONTROLLED[args[0]], plain_data.read(args[1], "arguments")
-        id = _id(said)
+        id = _id(args[0], said)
     kind = verb.resource.kind
     try:
         resource = await _resource(executor, kind, id)
@@ -83,13 +83,14 @@ async def _resource(executor: Executor, kind: Kind, id: object) -> Resource:
     return Resource(kind, str(given["resource"]) if isinstance(given, Mapping) else "")
 
 
-def _id(said: object) -> Any:
+def _id(what: str, said: object) -> Any:
+    """Of the procedure that is acted on: what else is said must not choose whose right counts."""
     if not isinstance(said, Mapping):
         return None
-    token = said.get("token")
-    if not isinstance(token, str):
+    if what != "complete":
         return said.get("id")
+    token = said.get("token")
     try:
-        return owner_of(token)
+        return owner_of(token) if isinstance(token, str) else None
     except InvalidArgument:
         return None
