@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -175,16 +176,27 @@ def name_of(fn: Callable[..., Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-_shapes: dict[object, Shape | None] = {}  # by code: functions may be made anew every time
+# By code and annotation: functions may be made anew every time.
+_shapes: dict[object, Shape | None] = {}
 
 
 def result_shape(fn: Callable[..., Any]) -> Shape | None:
-    code = getattr(fn, "__code__", None)
-    if code not in _shapes:
+    # Functions that one decorator made share its code, and those of one factory their code, too.
+    said = getattr(fn, "__annotations__", {}).get("return")
+    key = getattr(inspect.unwrap(fn), "__code__", None), said
+    try:
+        known = key in _shapes
+    except TypeError:  # an annotation that has no hash
+        return _read_shape(fn)
+    if not known:
         if len(_shapes) >= _SHAPES_MAX:
             _shapes.clear()
-        _shapes[code] = shape_of(hints_of(fn).get("return"), f"the result of {name_of(fn)}")
-    return _shapes[code]
+        _shapes[key] = _read_shape(fn)
+    return _shapes[key]
+
+
+def _read_shape(fn: Callable[..., Any]) -> Shape | None:
+    return shape_of(hints_of(fn).get("return"), f"the result of {name_of(fn)}")
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:

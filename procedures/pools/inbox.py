@@ -110,6 +110,8 @@ async def send(
     _check_size(payload)
     if key is not None:
         checked_text("key", key, limits.NONCE_CHARS_MAX)
+        if (await store.get(rows.signal_key(id, key)))[0] is not None:
+            return False  # however many there are by now
     low, high = rows.signals(id)
     page = await store.scan(low, high, limit=limits.PROCEDURE_SIGNALS_MAX)
     if len(page.items) >= limits.PROCEDURE_SIGNALS_MAX:

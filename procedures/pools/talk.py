@@ -79,7 +79,12 @@ class Talk:
         until_ms = executor.now_ms() + wait_ms
         sent = False
         while (found := await inbox.answer(self._rows, id, key)) is None:
-            await self._running(id)
+            try:
+                await self._running(id)
+            except Refused:
+                if (found := await inbox.answer(self._rows, id, key)) is None:
+                    raise
+                break  # it ended with its answer, after we had looked for that
             signal = inbox.update_name(name)
             if not sent:
                 sent = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
@@ -16,8 +17,10 @@ from procedures.engine.flow import Flow
 from procedures.engine.outside_events import Update
 from procedures.engine.procedure import Outcome
 from procedures.engine.queries import View
+from procedures.engine.records import Record
 from procedures.engine.registry import procedure, query, step
 from procedures.engine.workflow import workflow
+from procedures.pools import inbox
 from procedures.pools.control import Control
 from tests.procedures.lab import refusal
 from tests.procedures.pools.pool_lab import Office
@@ -129,6 +132,47 @@ def test_j26_one_that_ends_meanwhile_is_told(remote: bool) -> None:
         assert (await waiting).code == "ENDED"
 
     in_office(test, remote, TYPES)
+
+
+def test_j26_who_asks_again_for_a_last_answer_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The procedure answered and ended just after the answer had been looked for: its sender was
+    told that nobody took the update.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        control, find = Control(executor), executor.find
+        id = await executor.submit(submission("talking.knob"))
+
+        async def once_it_ended(id: int) -> Record:
+            await executor.heard(inbox.answer_event(id, "k"), 5_000)
+            return await find(id)
+
+        assert await update(control, id, "set", "end", "k", 0) == {"done": False}
+        monkeypatch.setattr(executor, "find", once_it_ended)
+        assert await update(control, id, "set", "end", "k") == {"done": True, "result": None}
+        assert (await refusal(update(control, id, "set", "end", "late"))).code == "ENDED"
+
+    in_office(test, False, TYPES)
+
+
+def test_j26_who_repeats_what_was_sent_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a signal was lost, and its sender was told that there are too many: as if it
+    had not been sent.
+    """
+    monkeypatch.setattr(limits, "PROCEDURE_SIGNALS_MAX", 2)
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        id = await executor.submit(submission("talking.sum", 20))
+
+        async def send(key: str) -> Any:
+            return await control.do("signal", {"id": id, "name": "x", "payload": 1, "key": key})
+
+        assert [(await send(key))["sent"] for key in "aba"] == [True, True, False]
+        assert (await refusal(send("c"))).code == "TOO_LARGE"
+        assert await send("b") == {"sent": False}
+
+    in_office(test, False, TYPES)
 
 
 @REMOTE

@@ -5,6 +5,7 @@ and in processes for steps; what they did is undone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import sys
 import types
@@ -71,6 +72,38 @@ async def typed(flow: Flow, order: Order) -> Receipt:
     again = await flow.step(charge, Order(order.item, 5))
     assert type(first) is type(again) is Receipt
     return Receipt(order.item, first.total + again.total)
+
+
+def noted(fn: Any) -> Any:
+    @functools.wraps(fn)
+    async def inner(ctx: StepContext) -> Any:
+        NOTES.append(fn.__name__)
+        return await fn(ctx)
+
+    return inner
+
+
+@noted
+async def number(ctx: StepContext) -> int:
+    return 1
+
+
+@noted
+async def word(ctx: StepContext) -> str:
+    return "one"
+
+
+@workflow("wf.decorated")
+async def decorated(flow: Flow) -> Any:
+    def made(kind: Any, value: Any) -> Any:
+        async def give(ctx: StepContext) -> Any:
+            return value
+
+        give.__annotations__["return"] = kind
+        return give
+
+    alike = [flow.step(made(int, 2)), flow.step(made(str, "two"))]
+    return [await flow.step(number), await flow.step(word), *await flow.gather(*alike)]
 
 
 @workflow("wf.untyped")
@@ -198,7 +231,7 @@ async def _await(call: Awaitable[Any]) -> Any:
 
 
 TYPES: list[Any] = [
-    *(typed, untyped, retried, all_or_nothing, waits, external, hides, rounds, misused),
+    *(typed, decorated, untyped, retried, all_or_nothing, waits, external, hides, rounds, misused),
 ]
 
 
@@ -219,6 +252,16 @@ def test_j23_arguments_and_results_have_types(remote: bool) -> None:
         wrong = await refusal(run(executor, "wf.typed", {"item": 3}))
         assert wrong.code == "BAD_ARGUMENTS" or "item" in wrong.message
         assert result(await run(executor, "wf.untyped", "x")) == [1, ["x"]]
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+def test_j23_steps_of_one_code_have_their_own_types(remote: bool) -> None:
+    """What a decorator or a factory made was checked by the annotation of the first such step."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert result(await run(executor, "wf.decorated")) == [1, "one", 2, "two"]
 
     in_office(test, remote, TYPES)
 
