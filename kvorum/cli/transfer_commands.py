@@ -108,7 +108,7 @@ def export(
 
 def _script(what: str, target: str, user: str, connect: str | None, as_json: bool) -> None:
     from kvorum.cli.sql_command import connected
-    from kvorum.sql.dumping import Changed, NoTable, dump
+    from kvorum.sql.dumping import Changed, NoTable, OtherSchemas, dump
 
     database, _, table = what.partition(".")
     with errors_shown(as_json):
@@ -118,6 +118,12 @@ def _script(what: str, target: str, user: str, connect: str | None, as_json: boo
                 rows = dump(connection, file.write, table=table)
             except NoTable:
                 output.die(f"there is no table {what}", as_json=as_json)
+            except OtherSchemas as error:
+                output.die(
+                    f"{database} has the schema {error}, and a script has those of public only: "
+                    "take a backup, or pg_dump",
+                    as_json=as_json,
+                )
             except Changed:
                 output.die(
                     f"{database} was declared anew while it was read: export it again",

@@ -37,6 +37,7 @@ _TYPES: Final = """
     SELECT t.typname, array_agg(e.enumlabel ORDER BY e.enumsortorder)
     FROM pg_type t LEFT JOIN pg_enum e ON e.enumtypid = t.oid
     WHERE t.typtype = 'e' GROUP BY t.oid, t.typname ORDER BY t.oid"""
+_SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE oid > 16384"
 _TABLES: Final = """
     SELECT c.oid, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'r' AND n.nspname = 'public' ORDER BY c.oid"""
@@ -96,14 +97,18 @@ class Changed(Exception):
     """Something was declared, altered or dropped while the script was written."""
 
 
+class OtherSchemas(Exception):
+    """The database has one beside public, of which there would be nothing in the script."""
+
+
 class NoTable(Exception):
     """There is none of this name."""
 
 
 def dump(connection: psycopg.Connection, write: Write, *, table: str = "") -> int:
     """Write the script, whole or of one table without what others need of it; how many rows it has.
-    `connection` is idle and is in a transaction of ours meanwhile. Raises Changed, NoTable, what
-    `write` raises, and psycopg.Error.
+    `connection` is idle and is in a transaction of ours meanwhile. Raises Changed, NoTable,
+    OtherSchemas, what `write` raises, and psycopg.Error.
     """
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -127,6 +132,8 @@ class _Declared:
         ((database,),) = self._rows("SELECT current_database()")
         what = f"Table {table}" if table else "All tables"
         self.head = _HEAD.format(what=what.replace("\n", " "), database=database)
+        if schemas := self._rows(_SCHEMAS):
+            raise OtherSchemas(schemas[0][0])
         self.first: list[str] = []
         self.last: list[str] = []
         self.tables: list[tuple[str, list[str]]] = []

@@ -53,6 +53,7 @@ from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
+from sqlproxy.rows.naming import database_of
 from sqlproxy.rows.schema import Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.sessions import SqlSessions
@@ -193,7 +194,11 @@ class Front:
         if self._cluster is not None and self._cluster[0] > now and self._cluster[1] is book:
             return self._cluster[2]
         definitions = self._definitions
-        spaces = await catalog.list_namespaces(self._txn)
+        spaces = [
+            space
+            for space in await catalog.list_namespaces(self._txn)
+            if database_of(space.name) == space.name
+        ]
         found = Cluster(
             tuple(space.name for space in spaces),
             tuple(

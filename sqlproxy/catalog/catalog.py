@@ -48,7 +48,7 @@ from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, un
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_name
+from sqlproxy.rows.naming import check_name, database_of, schema_of
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -157,10 +157,17 @@ async def create_namespace(t: Writer, name: str, *, owner: str = "", **placing: 
     """
     check_name("namespace", name)
     made = placed(Namespace(name, t.start_ts, owner=owner), placing)
+    database = database_of(name)
     if (await t.get(namespace_key(name)))[0] is not None:
         as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
+        if name != database:
+            words = f'schema "{schema_of(name)}" already exists'
+            as_sql = {"sqlstate": "42P06", "sql_message": words}
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
+    if name != database:  # it is not dropped meanwhile, and whoever uses it learns of this one
+        await hold_namespace(t, database)
+        await touch(t, name)
     return _write_namespace(t, made)
 
 
@@ -187,6 +194,13 @@ async def drop_namespace(t: Writer, name: str) -> None:
     await lookup_namespace(t, name)
     if name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
         raise Refused(f"namespace {name} always exists", code="NAMESPACE_IS_BUILT_IN")
+    schemas = [] if database_of(name) != name else (await list_schemas(t, name))[1:]
+    if schemas:
+        raise Refused(
+            f"namespace {name} has the schema {schemas[0].name}; drop it first",
+            code="NAMESPACE_NOT_EMPTY",
+            details={"namespace": name, "schemas": [one.name for one in schemas[:10]]},
+        )
     if tables := await list_tables(t, name):
         one = len(tables) == 1
         having = (
@@ -212,6 +226,12 @@ async def list_namespaces(t: Reader) -> list[Namespace]:
     """All of them in order of their names."""
     rows = await scan_all(t, table_prefix(system.NAMESPACES))
     return [decode_namespace(key, value) for key, value in rows]
+
+
+async def list_schemas(t: Reader, namespace: str) -> list[Namespace]:
+    """The namespaces of the database that has this one, its own first."""
+    database = database_of(namespace)
+    return [one for one in await list_namespaces(t) if database_of(one.name) == database]
 
 
 async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
@@ -242,12 +262,13 @@ async def hold_namespace(t: Writer, name: str) -> Namespace:
 
 
 def schema_key(namespace: str) -> bytes:
-    return table_prefix(system.SCHEMAS) + escape(namespace.encode())
+    """All schemas of a database have one: what is declared in them is used together."""
+    return table_prefix(system.SCHEMAS) + escape(database_of(namespace).encode())
 
 
 async def schema_version(t: Reader, namespace: str) -> int:
-    """How often anything in the namespace was changed: while it is the same, what is remembered
-    of it still holds.
+    """How often anything in the namespace's database was changed: while it is the same, what is
+    remembered of it still holds.
     """
     key = schema_key(namespace)
     return schema_row(key, (await t.get(key))[0])[0]

@@ -26,6 +26,7 @@ from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.privileges import default, with_owner
 from sqlproxy.catalog.relations import IndexName
+from sqlproxy.rows.naming import database_of
 from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table, View
 from sqlproxy.values.refusals import refusal
 
@@ -49,9 +50,11 @@ async def grant_relations(
 
 
 async def grant_database(t: Writer, name: str, change: Change, *, schema: bool = False) -> None:
-    """Of the database, or of its schema public. Raises KvorumError (there is none)."""
+    """Of the database, or of the schema that a namespace is. Raises KvorumError (there is none)."""
     space = await catalog.lookup_namespace(t, name)
     kind = "schema" if schema else "database"
+    if schema and database_of(name) != name:
+        kind = "own schema"
     acl = space.schema_acl if schema else space.acl
     after = change(kind, default(kind, space.owner or OWNER) if acl is None else acl)
     new = replace(space, schema_acl=after) if schema else replace(space, acl=after)

@@ -24,9 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from kv.base.rights import OWNER, PUBLIC, Action, Kind, Resource, Roles
+from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, SqlFunction, Table
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, SqlError
 
@@ -50,6 +53,7 @@ ALL: Final = {
     "view": "arwdDxt",
     "sequence": "rwU",
     "schema": "UC",
+    "own schema": "UC",  # one that users made
     "database": "CTc",
 }
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -144,7 +148,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database as its owner, its privileges and COMMENT ON go; `schema`: of its schema public."""
+    """A database as its owner, its privileges and COMMENT ON go; `schema`: of its schema public. Or
+    the namespace of another schema of it, with that one's.
+    """
 
     name: str
     owner: str = ""
@@ -155,12 +161,19 @@ class Place:
 
 
 class Rights:
-    """See the module. `relations`: by id."""
+    """See the module. `relations`: by id; `schemas`: those beside public."""
 
-    def __init__(self, members: Roles, relations: Mapping[int, Relation], place: Place) -> None:
+    def __init__(
+        self,
+        members: Roles,
+        relations: Mapping[int, Relation],
+        place: Place,
+        schemas: Mapping[str, Place] = MappingProxyType({}),
+    ) -> None:
         self.members = members
         self._relations = relations
         self.place = place
+        self._schemas = schemas
 
     def owner(self, one: Relation | EnumType | SqlFunction) -> str:
         """Whose it is."""
@@ -178,19 +191,27 @@ class Rights:
         resource = Resource(Kind.TABLE, one.name, one.namespace)
         return self._held(user, one.kind, one.acl, self.owner(one), any_of, resource)
 
-    def allows_in_schema(self, user: str, any_of: str) -> bool:
-        """Of the schema public, whose owner is the database's."""
-        return self._held_here(user, "schema", self.place.schema, any_of)
+    def allows_in_schema(self, user: str, any_of: str, schema: str = PUBLIC_SCHEMA) -> bool:
+        """The owner of the schema public is the database's."""
+        place = self._schemas.get(schema)
+        if place is None:
+            return self._held_in(self.place, user, "schema", self.place.schema, any_of)
+        return self._held_in(place, user, "own schema", place.schema, any_of)
 
     def allows_in_database(self, user: str, any_of: str) -> bool:
-        return self._held_here(user, "database", self.place.acl, any_of)
+        return self._held_in(self.place, user, "database", self.place.acl, any_of)
 
     def owns_database(self, user: str) -> bool:
-        owner = self.place.owner or OWNER
+        return self._owns_place(user, self.place)
+
+    def owns_schema(self, user: str, schema: str) -> bool:
+        return self._owns_place(user, self._schemas.get(schema, self.place))
+
+    def _owns_place(self, user: str, place: Place) -> bool:
+        owner = place.owner or OWNER
         return self.members.superuser(user) or owner in self.members.roles_of(user)
 
-    def _held_here(self, user: str, kind: str, acl: Acl | None, any_of: str) -> bool:
-        place = self.place
+    def _held_in(self, place: Place, user: str, kind: str, acl: Acl | None, any_of: str) -> bool:
         resource = Resource(Kind.NAMESPACE, place.name)
         return self._held(user, kind, acl, place.owner or OWNER, any_of, resource)
 
@@ -209,8 +230,11 @@ class Rights:
     def lacking(self, user: str, needs: Iterable[Need]) -> SqlError | None:
         """Why the user may not run what needs this; None: it may."""
         needs = tuple(needs)
-        if needs and not self.allows_in_schema(user, "U"):
-            return SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
+        wanted = (self._relations.get(need.relation) for need in needs)
+        schemas = {PUBLIC_SCHEMA if one is None else schema_of(one.namespace) for one in wanted}
+        for schema in sorted(schemas):
+            if not self.allows_in_schema(user, "U", schema):
+                return SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for schema {schema}")
         for need in needs:
             if need.relation == 0:
                 if not self.members.superuser(need.owner or user):

@@ -35,6 +35,7 @@ from sqlproxy.rows.schema import (
     DROPPING,
     EnumType,
     Index,
+    Namespace,
     Relation,
     Sequence,
     SqlFunction,
@@ -74,6 +75,7 @@ class Relations:
     sequences: tuple[Sequence, ...]
     types: tuple[EnumType, ...] = ()  # they have names, but nobody reads from them
     functions: tuple[SqlFunction, ...] = ()
+    spaces: tuple[Namespace, ...] = ()  # of a database: its own namespace, and those of its schemas
 
     def __iter__(self) -> Iterator[Relation]:
         yield from self.tables
@@ -179,6 +181,21 @@ async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -
         tuple(sequences),
         tuple(types),
         tuple(functions),
+    )
+
+
+async def list_database(t: Reader, database: str) -> Relations:
+    """The same of all schemas of a database."""
+    spaces = await catalog.list_schemas(t, database)
+    found = [await list_relations(t, one.name) for one in spaces]
+    return Relations(
+        database,
+        tuple(one for every in found for one in every.tables),
+        tuple(one for every in found for one in every.views),
+        tuple(one for every in found for one in every.sequences),
+        tuple(one for every in found for one in every.types),
+        tuple(one for every in found for one in every.functions),
+        tuple(spaces),
     )
 
 

@@ -27,6 +27,7 @@ from kv.base.rights import OWNER, Roles
 from sqlproxy.catalog import catalog, grants, relations, tokens
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
+from sqlproxy.rows.naming import PUBLIC, database_of, schema_of
 from sqlproxy.rows.schema import Acl
 from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
 
@@ -159,14 +160,17 @@ async def dependents(t: Reader, name: str) -> list[str]:
 
     found: list[str] = []
     for space in await catalog.list_namespaces(t):
-        found += about(space.owner, space.acl, f"database {space.name}")
-        found += about("", space.schema_acl, f"schema public of database {space.name}")
+        database, schema = database_of(space.name), schema_of(space.name)
+        of_schema = f"schema {schema} of database {database}"
+        own = f"database {database}" if schema == PUBLIC else of_schema
+        found += about(space.owner, space.acl, own)
+        found += about("", space.schema_acl, of_schema)
         for creator, kind, acl in space.defaults:
             what = f"default privileges on new {kind}s of role {creator} in database {space.name}"
             found += about(creator, acl, what)
         there = await relations.list_relations(t, space.name, creating=True)
         for one in (*there, *there.types):
-            found += about(one.owner, one.acl, f"{one.kind} {space.name}.public.{one.name}")
+            found += about(one.owner, one.acl, f"{one.kind} {database}.{schema}.{one.name}")
     return found
 
 

@@ -50,7 +50,7 @@ from sqlproxy.ddl.steps import (
 )
 from sqlproxy.ddl.switching import SETTLE_MS
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_sql_name, nextval_of
+from sqlproxy.rows.naming import check_sql_name, nextval_of, schema_of
 from sqlproxy.rows.schema import (
     CONSTRAINT,
     CREATING,
@@ -410,7 +410,7 @@ class RenameTable(_OfRelation):
         for table in there.tables:
             if any(c.sequence == sequence.id and c.default_sql for c in table.columns):
                 columns = tuple(
-                    replace(c, default_sql=nextval_of(to))
+                    replace(c, default_sql=nextval_of(to, schema_of(table.namespace)))
                     if c.sequence == sequence.id and c.default_sql
                     else c
                     for c in table.columns

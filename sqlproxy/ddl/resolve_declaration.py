@@ -19,7 +19,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.sequences import sequence_key, sequence_of
 from sqlproxy.ddl.declaring import Draft, WantedKey
-from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of
+from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of, schema_of
 from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.values import enums
 from sqlproxy.values.refusals import invalid, refusal
@@ -89,7 +89,11 @@ async def with_sequences(
         names[own.name] = relations.SEQUENCE
         number = await catalog.next_table_id(t)
         made.append(replace(own, id=number, owned_by=(table.id, column.id)))
-        sql = column.default_sql if column.identity else nextval_of(own.name)
+        sql = (
+            column.default_sql
+            if column.identity
+            else nextval_of(own.name, schema_of(own.namespace))
+        )
         columns[name] = replace(column, sequence=number, default_sql=sql, nullable=False)
     return replace(table, columns=tuple(columns.values())), made
 

@@ -23,6 +23,7 @@ from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared
 from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.rows.naming import database_of, schema_of
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
 from txn.shared.deadlines import sleep
 
@@ -157,7 +158,7 @@ class Catalogs:
         what is bound to it from now on (a COPY whose rows come late, a statement that runs again).
         """
         known = self._known.get(declared.database)
-        if known is None or known.declared is not declared:
+        if known is None or known.declared is not declared.whole:
             return NEVER
         presence = self.presence
         if presence is not None and declared.version < presence.acknowledged(declared.database):
@@ -170,12 +171,14 @@ class Catalogs:
 
     async def _load(self, database: str, version: int, asked: float) -> Declared:
         try:
-            space = await catalog.lookup_namespace(self._reader, database)
+            space = await catalog.lookup_namespace(self._reader, database_of(database))
+            if space.name != database:
+                raise NotFound(f"{database} is a schema of {space.name}")
         except NotFound:
             self._known.pop(database, None)
             raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist') from None
         # What is read after the version may be newer, never older: then it is read once more.
-        found = await relations.list_relations(self._reader, database)
+        found = await relations.list_database(self._reader, database)
         if len(self._known) >= _DATABASES_MAX:
             self._known.clear()
         if (known := self._known.get(database)) is not None:
@@ -190,7 +193,12 @@ class Catalogs:
             space.comment,
             space.schema_comment,
         )
-        declared = Declared(found, version, place)
+        others = {
+            schema_of(one.name): Place(one.name, one.owner, one.acl, one.schema_acl)
+            for one in found.spaces
+            if one.name != database
+        }
+        declared = Declared(found, version, place, others)
         self._known[database] = _Known(declared, asked, self._good_until(database, asked))
         return declared
 
@@ -219,6 +227,7 @@ class Catalogs:
         """Until something else is declared in its database, or `until` (monotonic). However many
         wait, one of them asks, and the less often the longer it takes.
         """
+        before = before.whole
         database, began = before.database, self._now()
         while self._now() < until:
             other = self._waiting.get(database)
@@ -256,4 +265,5 @@ def _same_objects(before: Contents, found: relations.Relations) -> relations.Rel
         tuple(kept(sequence) for sequence in found.sequences),
         tuple(kept(one) for one in found.types),
         tuple(kept(one) for one in found.functions),
+        found.spaces,
     )

@@ -8,7 +8,9 @@ key of a remembered plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from kv.base.ids import TableId
@@ -23,6 +25,7 @@ from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.pgcatalog.relations import VIEW_OID
 from sqlproxy.pgcatalog.static import KVORUM, load
 from sqlproxy.pgcatalog.views import VIEWS
+from sqlproxy.rows.naming import PUBLIC, named, schema_of
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, SqlFunction, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.tables.changing import TableWriter
@@ -30,7 +33,13 @@ from sqlproxy.tables.compile_rules import rules_of
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 
-PUBLIC: Final = "public"
+NO_SCHEMAS: Final[Mapping[str, Place]] = MappingProxyType({})
+_PATHS_MAX: Final = 64  # that are kept
+
+
+def name_of(one: Table | View | SequenceRow | EnumType) -> str:
+    """Its name, with its schema."""
+    return named(schema_of(one.namespace), one.name)
 
 
 def _bare(tables: Mapping[str, Table]) -> dict[str, Table]:
@@ -42,25 +51,37 @@ class Declared:
     """Lookups by name and id: `front.binding.scope.Names`, `tables.referring.Tables`."""
 
     def __init__(
-        self, found: relations.Relations, version: int, place: Place | None = None
+        self,
+        found: relations.Relations,
+        version: int,
+        place: Place | None = None,
+        schemas: Mapping[str, Place] = NO_SCHEMAS,
     ) -> None:
-        """`place`: whose the database is."""
+        """`place`: whose the database is; `schemas`: those beside public."""
         self.database: Final = found.namespace
         self.version: Final = version
         self.place: Final = place or Place(found.namespace)
-        self._tables = {table.name: table for table in found.tables}
+        self.schemas: Final = schemas
+        self.path: tuple[str, ...] = (PUBLIC,)
+        self.whole = self  # as it is without a path of one's own
+        self._along: dict[tuple[str, ...], Declared] = {}
+        self._tables = {name_of(table): table for table in found.tables}
         self._by_id = {table.id: table for table in found.tables}
-        self._views = {view.name: view for view in found.views}
-        self._sequences = {sequence.name: sequence for sequence in found.sequences}
-        self._types = {one.name: one for one in found.types}
+        self._views = {name_of(view): view for view in found.views}
+        self._sequences = {name_of(sequence): sequence for sequence in found.sequences}
+        self._types = {name_of(one): one for one in found.types}
         for one in found.types:
             learn(one.enum)
         self._by_name = {one.name: one for one in found.functions}
         self._functions: dict[str, list[SqlFunction]] = {}
         for function in found.functions:
             self._functions.setdefault(function.title, []).append(function)
-        self._indexes = {index.name: t for t in found.tables for index in t.indexes}
-        self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
+        self._indexes = {
+            named(schema_of(t.namespace), name): t
+            for t in found.tables
+            for name in (*(index.name for index in t.indexes), t.primary_key_name)
+            if name
+        }
         self._relations: Relations | None = None
         self._writers: dict[int, TableWriter] = {}
         self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
@@ -74,7 +95,41 @@ class Declared:
             types={one.id: one for one in found.types},
             functions={one.id: one for one in found.functions},
             schema_comment=self.place.schema_comment,
+            schemas=schemas,
         )
+
+    def along(self, path: tuple[str, ...]) -> Declared:
+        """The same with the schemas that are searched for names without one: those of `path` that
+        are there, and public after them, where names are found all the same.
+        """
+        there = tuple(one for one in path if one == PUBLIC or one in self.schemas)
+        if PUBLIC not in there:
+            there = (*there, PUBLIC)
+        if there == self.path:
+            return self
+        found = self.whole._along.get(there)
+        if found is None:
+            if there == (PUBLIC,):
+                return self.whole
+            found = copy(self.whole)
+            found.path, found._relations = there, None
+            if len(self.whole._along) >= _PATHS_MAX:
+                self.whole._along.clear()
+            self.whole._along[there] = found
+        return found
+
+    def searched(self, name: str) -> str:
+        """A relation's name without a schema, in the first schema of the path that has it; else in
+        the first one.
+        """
+        for schema in self.path:
+            found = named(schema, name)
+            if any(
+                found in known
+                for known in (self._tables, self._views, self._sequences, self._indexes)
+            ):
+                return found
+        return named(self.path[0], name)
 
     def extends(self, before: Declared) -> bool:
         """Whether all that was declared before is the same now, to whoever adds rows: that more
@@ -145,13 +200,16 @@ class Declared:
             listed = [(schema, name, oid) for (schema, name), oid in load().relations.items()]
             listed += [(KVORUM, name, VIEW_OID + n) for n, name in enumerate(VIEWS)]
             for found in (self._tables, self._views, self._sequences):
-                listed += [(PUBLIC, n, oids.relation(int(one.id))) for n, one in found.items()]
+                for one in found.values():
+                    schema = schema_of(one.namespace)
+                    listed.append((schema, one.name, oids.relation(int(one.id))))
             for table in self._tables.values():
-                listed += [(PUBLIC, i.name, oids.relation(int(i.id))) for i in table.indexes]
+                schema = schema_of(table.namespace)
+                listed += [(schema, i.name, oids.relation(int(i.id))) for i in table.indexes]
                 if table.primary_key_name:
                     index = oids.primary_index(int(table.id))
-                    listed.append((PUBLIC, table.primary_key_name, index))
-            self._relations = Relations(self.database, listed)
+                    listed.append((schema, table.primary_key_name, index))
+            self._relations = Relations(self.database, listed, self.path, self.schemas)
         return self._relations
 
     def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:
@@ -184,15 +242,18 @@ class Declared:
             case _:
                 return one.name, []
 
-    def names_by_kind(self) -> dict[str, list[str]]:
-        """Everything that a DROP DATABASE takes along, by the kind of its procedure."""
-        owned = {s.name for s in self._sequences.values() if s.owned_by}
+    def names_by_kind(self, schema: str = PUBLIC) -> dict[str, list[str]]:
+        """Everything that a DROP DATABASE or SCHEMA takes along, by the kind of its procedure."""
+        kinds: dict[str, Iterable[Table | View | SequenceRow | EnumType | SqlFunction]] = {
+            "View": self._views.values(),
+            "Table": self._tables.values(),
+            "Sequence": [one for one in self._sequences.values() if not one.owned_by],
+            "Function": self._by_name.values(),
+            "Enum": self._types.values(),
+        }
         return {
-            "View": sorted(self._views),
-            "Table": sorted(self._tables),
-            "Sequence": sorted(set(self._sequences) - owned),
-            "Function": sorted(self._by_name),
-            "Enum": sorted(self._types),
+            kind: sorted(one.name for one in there if schema_of(one.namespace) == schema)
+            for kind, there in kinds.items()
         }
 
     def writer(self, table: Table) -> TableWriter:
@@ -201,7 +262,7 @@ class Declared:
         found = self._writers.get(table.id)
         if found is None or (found.table is not table and found.table != table):
             owned = self.sequences_owned_by(table.id)
-            numbered = {one.owned_by[1]: one.name for one in owned if one.owned_by is not None}
+            numbered = {one.owned_by[1]: name_of(one) for one in owned if one.owned_by is not None}
             rules = rules_of(table, self, Style(), numbered)
             found = self._writers[table.id] = TableWriter(table, rules)
         return found

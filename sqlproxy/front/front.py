@@ -335,7 +335,8 @@ class _Bind:
         return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
 
     def _is_users(self, name: str) -> bool:
-        return self.names.table(name) is not None or self.names.view(name) is not None
+        own = self.names.searched(name)
+        return self.names.table(own) is not None or self.names.view(own) is not None
 
     def _write(self, kind: str, body: Node, text: str) -> object:
         match kind:
@@ -382,8 +383,8 @@ class _Bind:
         plain = _COMMANDS.get(kind)
         if plain is not None:
             return plain(body)
-        if kind == "GrantStmt":
-            return granting.grant(body, self.names)
+        if (of_names := _OF_NAMES.get(kind)) is not None:
+            return of_names(body, self.names)
         others = Commands(self.queries)
         match kind:
             case "TruncateStmt":
@@ -449,6 +450,10 @@ def _close(body: Node) -> s.ClosePortal:
     return s.ClosePortal(body.get("portalname"))
 
 
+_OF_NAMES: Final[dict[str, Callable[[Node, Names], object]]] = {
+    "GrantStmt": granting.grant,
+    "AlterOwnerStmt": granting.owner,
+}
 _COMMANDS: Final[dict[str, Callable[[Node], object]]] = {
     "DoStmt": blocks.do,
     "TransactionStmt": commands.transaction,
@@ -467,7 +472,6 @@ _COMMANDS: Final[dict[str, Callable[[Node], object]]] = {
     "DropRoleStmt": commands.drop_role,
     "GrantRoleStmt": granting.grant_role,
     "AlterDefaultPrivilegesStmt": granting.defaults,
-    "AlterOwnerStmt": granting.owner,
     "CreateExtensionStmt": ddl_extensions.create,
     "ReassignOwnedStmt": granting.reassign,
 }

@@ -21,6 +21,7 @@ from sqlproxy.front.bound.exprs import Column
 from sqlproxy.front.bound.statements import Item, JoinItem, Select, SelectItem, TableItem
 from sqlproxy.front.ddl.ddl_texts import query_text, text_of
 from sqlproxy.front.syntax.syntax import Node, find, parse, parse_expression, strings
+from sqlproxy.rows.naming import PUBLIC, bare, schema_in
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import SqlError, unsupported
 
@@ -55,10 +56,11 @@ def view_of_column(view: View, names: Names, after: Names, table: Table, old: st
 def view_of_relation(view: View, names: Names, after: Names, old: str, new: str) -> str:
     """The text of a view that reads the relation. Raises SqlError."""
     select, body = _bound(view, names), _tree(view)
+    schema, old = schema_in(old), bare(old)
     if any(cte.get("ctename") == old for cte in find(body, "CommonTableExpr")):
         raise _refused(view, f'has a WITH query that is called "{old}", too')
     for item in find(body, "RangeVar"):
-        if item["relname"] == old and item.get("schemaname", "public") == "public":
+        if item["relname"] == old and item.get("schemaname", PUBLIC) == schema:
             item["relname"] = new
             item.setdefault("alias", {"aliasname": old})
     return _checked(view, body, select, after)
@@ -72,7 +74,7 @@ def _tree(view: View) -> Node:
 
 
 def _bound(view: View, names: Names) -> Select:
-    found = front.bind(parse(view.sql), names)
+    found = front.bind(parse(view.sql), names.along((PUBLIC,)))
     assert isinstance(found, Select)
     return found
 
@@ -80,7 +82,7 @@ def _bound(view: View, names: Names) -> Select:
 def _checked(view: View, body: Node, before: Select, after: Names) -> str:
     text = query_text(body)
     try:
-        now = front.bind(parse(text), after)
+        now = front.bind(parse(text), after.along((PUBLIC,)))
     except SqlError as error:
         raise _refused(view, f"could not be read any more: {error.message}") from error
     assert isinstance(now, Select)

@@ -44,7 +44,7 @@ from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
 from sqlproxy.pgcatalog.snapshot import Asked, Snapshot
-from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
+from sqlproxy.pgcatalog.static import CATALOG, KVORUM, Static, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Reported, rows
@@ -376,7 +376,7 @@ class SystemCatalog:
         return given
 
     def _facts(self, session: Session) -> dict[str, object]:
-        path = [s for s in session.search_path if s in ("public", *SCHEMAS)]
+        path = list(session.search_path)
         every = path if CATALOG in path else [CATALOG, *path]
         known = {**self._static.schemas, "public": oids.PUBLIC_SCHEMA, KVORUM: oids.KVORUM_SCHEMA}
         return {
@@ -386,7 +386,7 @@ class SystemCatalog:
             "schema": path[0] if path else None,
             "schemas": path,
             "schemas_all": every,
-            "visible": [known[name] for name in every],
+            "visible": [known.get(name) or oids.schema(name) for name in every],
             "pid": session.pid,
             "pids": [one["pid"] for one in session.activity],
             "query": session.query,

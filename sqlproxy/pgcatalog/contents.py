@@ -49,6 +49,7 @@ class Contents:
     schema_comment: str | None = None  # None: as made
     types: Mapping[int, EnumType] = field(default_factory=dict)
     functions: Mapping[int, SqlFunction] = field(default_factory=dict)
+    schemas: Mapping[str, Place] = field(default_factory=dict)  # those beside public
 
     @property
     def everything(self) -> Mapping[int, Named | EnumType | SqlFunction]:

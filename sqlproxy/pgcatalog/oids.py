@@ -10,7 +10,7 @@ counter (tables, indexes, views, sequences) have it in their OID; what has only 
     4 << 28 | id          the constraint of a primary key or of a unique index (id: the index's)
     5 << 28 | hash        a check or a foreign key (table id, name)
     6 << 28 | hash        a default (table id, column id), the rule of a view, a label of an enum
-    7 << 28 | hash        a database, a role (name)
+    7 << 28 | hash        a database, a role, a schema (name)
 
 Enums have OIDs among those of row types, above all ids, and their arrays' among those of row types'
 arrays (`sqlproxy.values.enums`).
@@ -78,6 +78,13 @@ def database(name: str) -> int:
     if name == "postgres":
         return POSTGRES_DATABASE
     return 7 << _BITS | (crc32(f"database {name}".encode()) & _MASK)
+
+
+def schema(name: str) -> int:
+    """Of users'; it is another one in each database."""
+    if name == "public":
+        return PUBLIC_SCHEMA
+    return 7 << _BITS | (crc32(f"schema {name}".encode()) & _MASK)
 
 
 def role(name: str, *, first: bool = False) -> int:

@@ -93,7 +93,7 @@ def asked(name: str, arguments: Sequence[int]) -> str:
             return _may("z._acl", "k_pg_database z", where, who, letters)
         case "has_schema_privilege":
             where = f"z.oid = {at}" if by_oid else f"z.nspname = {at}"
-            acl = "CASE WHEN z.nspname = 'public' THEN x.acl ELSE ['0=U'] END"
+            acl = "CASE WHEN z.nspname = 'public' THEN x.acl ELSE coalesce(z._acl, ['0=U']) END"
             public = "(SELECT _schema_acl acl FROM k_pg_database WHERE datname = $database) x"
             return _may(acl, f"k_pg_namespace z, {public}", where, who, letters)
         case _:
@@ -137,6 +137,17 @@ def of_relation(contents: Contents, one: Relation) -> dict[str, object]:
         "relowner": number(owner),
         "relacl": None if one.acl is None else shown(one.acl, owner),
         "_acl": listed(default(one.kind, owner) if one.acl is None else one.acl),
+    }
+
+
+def of_schema(place: Place) -> dict[str, object]:
+    """What pg_namespace has of a schema beside public."""
+    owner = place.owner or OWNER
+    acl = place.schema
+    return {
+        "nspowner": number(owner),
+        "nspacl": None if acl is None else shown(acl, owner),
+        "_acl": listed(default("own schema", owner) if acl is None else acl),
     }
 
 

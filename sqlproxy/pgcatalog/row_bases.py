@@ -28,9 +28,11 @@ HIDDEN: Final = {
     "pg_index": (("_def", "VARCHAR"), ("_short", "VARCHAR"), ("_columns", "VARCHAR[]")),
     "pg_constraint": (("_def", "VARCHAR"), ("_short", "VARCHAR")),
     "pg_type": (("_text", "VARCHAR"),),
+    "pg_namespace": (("_acl", "VARCHAR[]"),),
     "pg_proc": (("_result", "VARCHAR"), ("_arguments", "VARCHAR"), ("_identity", "VARCHAR")),
 }
 CHANGING: Final = (
+    "pg_namespace",
     "pg_class",
     "pg_attribute",
     "pg_attrdef",

@@ -21,6 +21,7 @@ from sqlproxy.pgcatalog.row_bases import (
     CHANGING,
     CONSTRAINT,
     HEAP,
+    PATH,
     TYPE,
     Facts,
     Row,
@@ -32,6 +33,8 @@ from sqlproxy.pgcatalog.row_bases import (
 from sqlproxy.pgcatalog.row_functions import of_function
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
+from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.schema import (
     BY_DEFAULT,
     INDEX,
@@ -79,7 +82,7 @@ def of_relation(facts: Facts, contents: Contents, one: Named | EnumType | SqlFun
     rows: Rows = {name: [] for name in CHANGING}
     if isinstance(one, EnumType):
         of_type(one, rows)
-        return _owned(rows, one.id)
+        return _owned(_in_schema(rows, one.namespace), one.id)
     if isinstance(one, SqlFunction):
         of_function(one, rows)
         return _owned(rows, one.id)
@@ -107,7 +110,39 @@ def of_relation(facts: Facts, contents: Contents, one: Named | EnumType | SqlFun
         row |= held if row["oid"] == oids.relation(one.id) else {"relowner": held["relowner"]}
     for row in rows["pg_constraint"]:
         row.setdefault("_short", row["_def"])
-    return _owned(rows, one.id)
+    return _owned(_in_schema(rows, one.namespace), one.id)
+
+
+def _in_schema(rows: Rows, namespace: str) -> Rows:
+    """They were made as those of public."""
+    schema = schema_of(namespace)
+    if schema == PUBLIC_SCHEMA:
+        return rows
+    oid, shown = oids.schema(schema), quoted(schema)
+    for row in rows["pg_class"]:
+        row["relnamespace"] = oid
+        row["_qname"] = f"{shown}.{row['_name']}"
+        row["_path"] = f"{schema}{PATH}{row['relname']}"
+    for row in rows["pg_type"]:
+        row["typnamespace"], row["_text"] = oid, f"{shown}.{row['_text']}"
+    for row in rows["pg_constraint"]:
+        row["connamespace"] = oid
+    for row in rows["pg_index"]:
+        row["_def"] = row["_def"].replace(" ON public.", f" ON {shown}.", 1)
+    return rows
+
+
+def of_schemas(contents: Contents) -> list[Row]:
+    """Those of users beside public."""
+    return [
+        {
+            "oid": oids.schema(name),
+            "nspname": name,
+            "_owner": 0,
+            **rights.of_schema(place),
+        }
+        for name, place in contents.schemas.items()
+    ]
 
 
 def _notes(table: Table, rows: Rows) -> Iterator[Row]:
@@ -329,6 +364,8 @@ def default_of(contents: Contents, column: Column) -> str | None:
     sequence = contents.relations.get(column.sequence) if column.sequence else None
     if sequence is not None:
         name = quoted(sequence.name).replace("'", "''")
+        if (schema := schema_of(sequence.namespace)) != PUBLIC_SCHEMA:
+            name = f"{quoted(schema)}.{name}"
         return f"nextval('{name}'::regclass)"
     if column.default_sql is None:
         return None if column.default is None else _constant(column.default, column.type)

@@ -38,6 +38,7 @@ class Snapshot:
             name: [row for of in self._made.values() for row in of[name]] for name in CHANGING
         }
         self._own["pg_description"] += of_schema(contents.schema_comment)
+        self._own["pg_namespace"] += rows.of_schemas(contents)
         self._own |= of_cluster(cluster)
         self._columns: dict[tuple[str, str], list[Any]] = {}
         self._indexes: dict[tuple[str, str], _Index] = {}

@@ -189,6 +189,7 @@ class Store:
             if before is not contents:
                 self._follow(schema, before, contents)
                 self._comment_schema(schema, contents.schema_comment)
+                self._list_schemas(schema, contents)
                 self._known[contents.database] = schema, contents
             return f"{schema},pgc"
 
@@ -197,6 +198,11 @@ class Store:
         self._db.execute(f"DELETE FROM {schema}.k_pg_description WHERE {where}")
         layout = self._layouts["pg_description"]
         self._insert_rows(f"{schema}.k_pg_description", layout, of_schema(comment))
+
+    def _list_schemas(self, schema: str, contents: Contents) -> None:
+        table, layout = f"{schema}.k_pg_namespace", self._layouts["pg_namespace"]
+        self._db.execute(f"DELETE FROM {table} WHERE oid > {oids.FIRST}")
+        self._insert_rows(table, layout, rows.of_schemas(contents))
 
     def _open(self, database: str) -> tuple[str, Contents]:
         while len(self._known) >= SQL_CATALOG_DATABASES_MAX:

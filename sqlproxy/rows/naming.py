@@ -1,6 +1,7 @@
 """Which names things may have, and the names that PostgreSQL gives to what was not named.
 
-    namespaces, tags        ASCII letters, digits, '_' and '-': they stand in addresses and options
+    namespaces, tags        ASCII letters, digits, '_' and '-': they stand in addresses and options;
+                            `database:schema` is the namespace of a schema of SQL beside public
     all others              anything but control characters, up to 64 bytes: who joins them with a
                             namespace cuts at the first separator, and SQL quotes them
 
@@ -31,6 +32,7 @@ from kv.base.placement import LEADERS_RULE, SURVIVE_RULE, canonical_leaders, is_
 from kv.base.shards import SHARD_RULE, is_shard
 from sqlproxy.values.types import NAME_BYTES_MAX
 
+PUBLIC: Final = "public"  # the schema that a database's own namespace is
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -49,12 +51,79 @@ def _refused(what: str, name: object, allowed: str) -> InvalidArgument:
     )
 
 
+def namespace_of(database: str, schema: str) -> str:
+    """The namespace that has a schema's relations."""
+    return database if schema == PUBLIC else f"{database}:{schema}"
+
+
+def database_of(namespace: str) -> str:
+    """The database whose schema a namespace is."""
+    return namespace.partition(":")[0]
+
+
+def schema_of(namespace: str) -> str:
+    """The schema that it is there."""
+    return namespace.partition(":")[2] or PUBLIC
+
+
+class InSchema(str):
+    """The name of something in another schema than public. As text it is the name alone; it equals
+    no name in another schema.
+    """
+
+    __slots__ = ("schema",)
+    schema: str
+
+    def __new__(cls, name: str, schema: str) -> InSchema:
+        made = super().__new__(cls, name)
+        made.schema = schema
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InSchema) and self.key == other.key
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.schema, bare(self)
+
+
+def bare(name: str) -> str:
+    """Without its schema."""
+    return "".join(name)
+
+
+def named(schema: str, name: str) -> str:
+    """A name in a schema, as statements are bound to it."""
+    return bare(name) if schema == PUBLIC else InSchema(bare(name), schema)
+
+
+def schema_in(name: str) -> str:
+    """The schema of such a name."""
+    return name.schema if isinstance(name, InSchema) else PUBLIC
+
+
 def check_name(what: str, name: object) -> None:
     """Raise InvalidArgument unless `name` may name a namespace or a tag."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+    parts = name.split(":", 1) if isinstance(name, str) else []
+    allowed = 2 if what == "namespace" else 1
+    fits = 0 < len(parts) <= allowed and all(
+        _NAME.fullmatch(part) and len(part) <= NAME_CHARS_MAX for part in parts
+    )
+    if not fits:
         raise _refused(
             what, name, f"1 to {NAME_CHARS_MAX} letters, digits, '_' and '-', the first one not '-'"
         )
+
+
+def check_schema_name(name: str) -> None:
+    """Raise InvalidArgument unless a schema may be called so: its namespace has its name."""
+    check_name("schema", name)
 
 
 def check_sql_name(what: str, name: object) -> None:
@@ -116,11 +185,16 @@ def check_survival(where: str, survive: object, leaders: object) -> None:
 # -- the names that PostgreSQL makes
 
 
-def nextval_of(sequence: str) -> str:
+def nextval_of(sequence: str, schema: str = PUBLIC) -> str:
     """The default that takes numbers from a sequence: its name is read as SQL reads names."""
-    if not _PLAIN.fullmatch(sequence):
-        sequence = '"' + sequence.replace('"', '""').replace("'", "''") + '"'
-    return f"nextval('{sequence}'::regclass)"
+    shown = _shown(sequence) if schema == PUBLIC else f"{_shown(schema)}.{_shown(sequence)}"
+    return f"nextval('{shown}'::regclass)"
+
+
+def _shown(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    return '"' + name.replace('"', '""').replace("'", "''") + '"'
 
 
 def cut(name: str, size: int = NAME_BYTES_MAX) -> str:

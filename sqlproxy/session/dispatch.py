@@ -146,6 +146,7 @@ async def _confirmed(
     if not session.permits.free:
         catalogs.roles.forget()
     now = await catalogs.declared_since(session.database, catalogs.moment())
+    now = now.along(session.path)
     if now is not prepared.declared:
         parsed = await aside(prepared.text, front.parse, prepared.text)
         prepared = await prepare(session, prepared.text, parsed, prepared.oids)

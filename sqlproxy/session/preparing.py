@@ -70,7 +70,9 @@ async def _read(session: State, text: str, oids: tuple[int, ...]) -> Prepared:
 def known(session: State, text: str, oids: Sequence[int]) -> Prepared | None:
     """What is remembered of this text, if what is declared is known, too."""
     declared = session.services.catalogs.fresh(session.database)
-    return None if declared is None else remembered(session, text, tuple(oids), declared)
+    if declared is None:
+        return None
+    return remembered(session, text, tuple(oids), declared.along(session.path))
 
 
 def _check_allowed(session: State, parsed: Parsed | None) -> None:
@@ -144,6 +146,7 @@ async def newer(session: State, declared: Declared, error: SqlError) -> Declared
         raise error
     catalogs = session.services.catalogs
     found = await catalogs.declared_since(session.database, catalogs.moment())
+    found = found.along(session.path)
     if found is declared:
         raise error
     return found

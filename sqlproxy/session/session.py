@@ -89,6 +89,8 @@ class SqlSession:
         assert isinstance(statement, Prepared)
         state = self._state
         declared = state.services.catalogs.fresh(state.database)
+        if declared is not None:
+            declared = declared.along(state.path)
         if declared is not None and statement.declared is not declared:  # see `preparing.current`
             oids = tuple(statement.parameters)
             again = preparing.remembered(state, statement.text, oids, declared)

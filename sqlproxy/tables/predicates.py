@@ -18,6 +18,7 @@ from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.rows.schema import Index, Table
 from sqlproxy.tables.compile_rules import bound_condition
 from sqlproxy.values import enums
@@ -31,6 +32,8 @@ class OwnNames:
     """What a predicate may name beside the table's columns: the types of these, nothing else."""
 
     database = ""
+    path = (PUBLIC,)
+    schemas: tuple[str, ...] = ()
 
     def __init__(self, table: Table) -> None:
         self._enums: dict[str, Enum] = {}
@@ -62,6 +65,12 @@ class OwnNames:
 
     def functions(self, title: str) -> tuple[()]:
         return ()
+
+    def searched(self, name: str) -> str:
+        return name
+
+    def along(self, path: tuple[str, ...]) -> OwnNames:
+        return self
 
     def sequences_owned_by(self, table: int) -> list[Any]:
         return []

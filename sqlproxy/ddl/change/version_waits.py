@@ -35,6 +35,7 @@ from kv.base.limits import (
 from kv.base.ports import Timers
 from sqlproxy.catalog import catalog, declaration_users
 from sqlproxy.catalog.declaration_users import Row
+from sqlproxy.rows.naming import database_of
 from txn.results import ScanPage
 from txn.shared.deadlines import sleep
 
@@ -59,13 +60,14 @@ class Settled:
         self._timers, self._store = timers, store
 
     async def proxies(self, database: str, progress: Progress = lambda _text: None) -> None:
-        """Until nobody uses, nor can commit, what was bound below the version of the database that
+        """Until nobody uses, nor can commit, what was bound below the version of the database (or
+        of the one that has this namespace) that
         was last said to be awaited. `progress` gets whom it waits for. Raises KvorumError.
         """
         if self._store is None:
             await sleep(self._timers, SQL_SETTLE_MS / 1000)
             return
-        await _Wait(self._timers, self._store, database, progress).run()
+        await _Wait(self._timers, self._store, database_of(database), progress).run()
 
     async def native_writers(self, table: TableId) -> None:
         """Until nobody writes to the table without SQL: it has rules since the last version."""

@@ -54,12 +54,15 @@ from sqlproxy.front.stages.sequence_stages import unlooked
 from sqlproxy.front.syntax import bulk_lists
 from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
+from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import array_of, element_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
+from sqlproxy.rows.naming import PUBLIC, schema_of
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     CANNOT_COERCE,
     DATATYPE_MISMATCH,
@@ -186,8 +189,8 @@ class Binder:
                 return row
             raise SqlError(UNDEFINED_COLUMN, f'column "{words[0]}" does not exist', position=pos)
         if len(words) > 2:
-            allowed = (["public"], [self.names.database, "public"])
-            if words[:-2] not in allowed:
+            there = words[-3] == "public" or words[-3] in self.names.schemas
+            if not there or words[:-3] not in ([], [self.names.database]):
                 raise SqlError(
                     UNDEFINED_TABLE,
                     f'missing FROM-clause entry for table "{words[-2]}"',
@@ -814,7 +817,13 @@ class Binder:
         """tableoid::regclass, whose value is a name."""
         table = next(one.table for one in tableoid.args if isinstance(one, Column))
         found = self.names.table_by_id(table)
-        return relation_of(tableoid, "" if found is None else found.name)
+        return relation_of(tableoid, '""' if found is None else self._shown(found))
+
+    @staticmethod
+    def _shown(table: Table) -> str:
+        """Its name, as a regclass is made of it."""
+        schema, name = schema_of(table.namespace), quote_ident(table.name)
+        return name if schema == PUBLIC else f"{quote_ident(schema)}.{name}"
 
     def _collate(self, body: Node, scope: Scope) -> Expr:
         arg = self.decided(self.expr(body["arg"], scope))

@@ -181,6 +181,8 @@ class Coercer:
             if error.position == 0 and expr.pos >= 0:
                 error.position = expr.pos + 1
             raise
+        if target == oids.REGCLASS and not (relations := self._relations()).plain:
+            value = relations.find(expr.value) or value
         zoned = (element_of(target) or target) == oids.TIMESTAMPTZ and self.style.zone is not UTC
         if zoned and read(target, DEFAULT, typmod)(expr.value) != value:
             self.of_zone[expr.pos] = writer(target, self.style)(value)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from sqlproxy.front.binding.binder import Binder
-from sqlproxy.front.binding.scope import Parameters, Rel, Scope, columns_of
+from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, columns_of
 from sqlproxy.front.binding.typenames import type_of
 from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic
 from sqlproxy.front.bound.statements import (
@@ -38,6 +38,7 @@ from sqlproxy.front.types.registry import array_of, element_of
 from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
+from sqlproxy.rows.naming import PUBLIC, InSchema, named
 from sqlproxy.rows.schema import ROWID, Table, View
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Sequence as SequenceRow
@@ -128,6 +129,7 @@ class FromItems:
         self.binder = binder
         self.queries = queries
         self.views = 0  # how many views deep
+        self.qualifies = False  # whether names are written into the tree with their schemas
 
     def bind(self, node: Node, scope: Scope) -> Item:
         """One item of FROM; its names are in the scope then."""
@@ -150,10 +152,12 @@ class FromItems:
 
     def find(self, body: Node) -> Table | View:
         """The relation that a RangeVar names. Raises 42P01, 3F000."""
-        name = check_schema(body, self.binder.names.database, what="relation")
         names = self.binder.names
+        name = check_schema(body, names, what="relation")
         found: Table | View | None = names.table(name) or names.view(name)
         if found is not None:
+            if self.qualifies and isinstance(name, InSchema):
+                body["schemaname"] = name.schema
             return found
         shown_name = f"{body['schemaname']}.{name}" if "schemaname" in body else name
         if names.sequence(name) is not None:
@@ -238,8 +242,10 @@ class FromItems:
         """A relation of the system; columns of types that are not known here are texts."""
         name, names = body["relname"], self.binder.names
         schema = body.get("schemaname") or ("pg_catalog" if name.startswith("pg_") else "")
-        if "schemaname" not in body and (names.table(name) or names.view(name)):
-            return None
+        if "schemaname" not in body:
+            own = names.searched(name)
+            if names.table(own) or names.view(own):
+                return None
         listed = names.system_columns(schema, name)
         if listed is None:
             return None
@@ -259,10 +265,10 @@ class FromItems:
         )
 
     def _sequence_of(self, body: Node) -> SequenceRow | None:
-        name, names = body["relname"], self.binder.names
-        if body.get("schemaname", "public") != "public" or names.table(name) or names.view(name):
-            return None
-        return names.sequence(name)
+        names = self.binder.names
+        schema = body.get("schemaname")
+        name = names.searched(body["relname"]) if schema is None else named(schema, body["relname"])
+        return None if names.table(name) or names.view(name) else names.sequence(name)
 
     def _sequence(self, sequence: SequenceRow, body: Node, scope: Scope) -> Item:
         self.binder.needs.on(sequence.id, "r")
@@ -287,6 +293,7 @@ class FromItems:
                 "54001", f'views are nested more than {_NESTED_VIEWS_MAX} deep at "{view.name}"'
             )
         self.views += 1
+        names_here, self.binder.names = self.binder.names, self.binder.names.along((PUBLIC,))
         kept, self.binder.casts.parameters = self.binder.casts.parameters, Parameters(allowed=False)
         self.binder.parameters, outer = self.binder.casts.parameters, self.binder.parameters
         try:
@@ -294,6 +301,7 @@ class FromItems:
                 select = self.queries.select(parsed.body, None)
         finally:
             self.views -= 1
+            self.binder.names = names_here
             self.binder.casts.parameters, self.binder.parameters = kept, outer
         columns = tuple(
             ItemColumn(name, t.expr.oid, t.expr.typmod, view.id, i)
@@ -613,29 +621,33 @@ def _renamed(
     return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))
 
 
-def check_schema(body: Node, database: str, *, what: str = "") -> str:
-    """The bare name of a RangeVar in schema public; `what`: it must be there. Raises 3F000, 42P01,
-    0A000.
+def check_schema(body: Node, names: Names, *, what: str = "", made: bool = False) -> str:
+    """The name of a RangeVar in its schema (`sqlproxy.rows.naming.named`), which without one is
+    searched. `what`: it must be there; `made`: it is to be made, in the first schema of the path.
+    Raises 3F000, 42P01, 0A000.
     """
     catalog, schema = body.get("catalogname"), body.get("schemaname")
-    if catalog is not None and catalog != database:
+    if catalog is not None and catalog != names.database:
         shown_name = f"{catalog}.{schema}.{body['relname']}"
         raise SqlError(
             "0A000",
             f'cross-database references are not implemented: "{shown_name}"',
             position=at(body),
         )
-    if schema not in (None, "public") and what:
+    there = schema in (None, PUBLIC) or schema in names.schemas
+    if not there and what:
         shown_name = f"{schema}.{body['relname']}"
         raise SqlError(
             UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
         )
-    if schema not in (None, "public"):
+    if not there:
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))
     if body.get("relpersistence", "p") == "t":
         raise unsupported("temporary relations", position=at(body), are=True)
     name: str = body["relname"]
-    return name
+    if schema is not None:
+        return named(schema, name)
+    return named(names.path[0], name) if made else names.searched(name)
 
 
 def _each_array(functions: Iterable[list[Node]]) -> list[list[Node]]:

@@ -34,6 +34,7 @@ from sqlproxy.front.types.quoting import quote_ident, read_relation
 from sqlproxy.front.types.registry import FUNCTIONS, TYPE_BY_NAME, Proc, array_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
 from sqlproxy.pg import oids
+from sqlproxy.rows.naming import InSchema, schema_of
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
     SYNTAX_ERROR,
@@ -200,6 +201,8 @@ class FunctionCalls:
         written, column = (str(arg.value) for arg in args if isinstance(arg, Const))
         names = self.binder.names
         name = read_relation(written)
+        if not isinstance(name, InSchema) and "." not in written:
+            name = names.searched(name)
         table = names.table(name)
         if table is None:
             raise SqlError(UNDEFINED_TABLE, f'relation "{written}" does not exist', position=pos)
@@ -212,7 +215,8 @@ class FunctionCalls:
             )
         owned = names.sequences_owned_by(int(table.id))
         owner = next((s for s in owned if s.owned_by and s.owned_by[1] == found.id), None)
-        value = None if owner is None else f"public.{quote_ident(owner.name)}"
+        schema = quote_ident(schema_of(table.namespace))
+        value = None if owner is None else f"{schema}.{quote_ident(owner.name)}"
         return Const(oid=oids.TEXT, value=value, pos=pos - 1)
 
     def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:

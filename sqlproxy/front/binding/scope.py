@@ -4,7 +4,7 @@ parameters' types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,12 +31,30 @@ from sqlproxy.values.errors import (
 
 
 class Names(Protocol):
-    """What one database declares, as of one moment. Lookups by name answer None for what is not
-    there.
+    """What one database declares, as of one moment. Lookups by name (`sqlproxy.rows.naming.named`)
+    answer None for what is not there.
     """
 
     @property
     def database(self) -> str: ...
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The schemas that are searched for what is named without one."""
+        ...
+
+    @property
+    def schemas(self) -> Container[str]:
+        """Those that there are beside public."""
+        ...
+
+    def searched(self, name: str) -> str:
+        """A relation that is named without a schema: its name in that of the path that has it."""
+        ...
+
+    def along(self, path: tuple[str, ...]) -> Names:
+        """The same with another path."""
+        ...
 
     def table(self, name: str) -> Table | None: ...
 

@@ -4,7 +4,7 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from sqlproxy.front.binding.scope import Names
@@ -12,6 +12,7 @@ from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types.registry import TYPE_BY_NAME, array_of, category, element_of, format_type
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
+from sqlproxy.rows.naming import named
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
     INVALID_PARAMETER,
@@ -38,14 +39,19 @@ def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
     words = strings(node.get("names"))
     pos = at(node)
     name, schema = words[-1], words[-2] if len(words) > 1 else ""
-    if schema not in ("", "pg_catalog", "public"):
+    others: Container[str] = () if names is None else names.schemas
+    if schema not in ("", "pg_catalog", "public") and schema not in others:
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=pos)
     if node.get("pct_type"):
         raise unsupported("%TYPE", position=pos)
     oid = TYPE_BY_NAME.get(name)
+    if schema in others:
+        oid = None
     if names is not None and schema != "pg_catalog" and (oid is None or schema):
-        own = names.enum(name)  # what PostgreSQL has of this name comes first
-        oid = oid if own is None else own.oid
+        for one in (schema,) if schema else names.path:
+            if (own := names.enum(named(one, name))) is not None:
+                oid = own.oid  # what PostgreSQL has of this name comes first
+                break
     if oid is None:
         if name in SERIALS:
             raise SqlError(UNDEFINED_OBJECT, f'type "{name}" does not exist', position=pos)

@@ -1,4 +1,5 @@
-"""Bound DDL: what is to be declared or changed, by name. Types are canonical names
+"""Bound DDL: what is to be declared or changed, by name (of relations and types
+with their schemas: `sqlproxy.rows.naming.named`). Types are canonical names
 (`sqlproxy.values.types`), expressions are checked and kept as SQL. A name of None is PostgreSQL's
 to make (`sqlproxy.rows.naming`) when the others are known.
 """
@@ -150,6 +151,24 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """`owner` None: who says so."""
+
+    name: str
+    owner: str | None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchemas:
+    """`skipped`: those that are not there, and need not be, in words."""
+
+    names: tuple[str, ...]
+    cascade: bool = False
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CreateEnum:
     name: str
     labels: tuple[str, ...]
@@ -201,7 +220,7 @@ class DropTypes:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """`kind`: table, index, view, sequence. `names` in schema public."""
+    """`kind`: table, index, view, sequence."""
 
     kind: str
     names: tuple[str, ...]

@@ -11,8 +11,10 @@ from uuid import UUID
 from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
 
+PATH: Final = "search path"  # what `Env.session` has of it: no setting has a space
 NO_SETTINGS: Final = frozenset(("user", "session_user", "database", "process"))
 """What `Env.session` knows that is no setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,3 +140,8 @@ class Env:
     memo: dict[object, object] | None = (
         None  # what closures found once for all rows, each under its own key
     )
+
+
+def path_of(env: Env) -> list[str]:
+    """The schemas that are searched for names without one."""
+    return [one for one in env.session.get(PATH, PUBLIC).split(",") if one]

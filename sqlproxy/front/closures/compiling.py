@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.env import Env, path_of
 from sqlproxy.front.bound.exprs import (
     Among,
     AnyAll,
@@ -704,7 +704,7 @@ _NAMED: Final[dict[str, Callable[[Env], object]]] = {
     "user": lambda env: env.session.get("user", ""),
     "session_user": lambda env: env.session.get("session_user", env.session.get("user", "")),
     "current_catalog": lambda env: env.session.get("database", ""),
-    "current_schema": lambda env: "public",
+    "current_schema": lambda env: next(iter(path_of(env)), None),
 }
 _PARTS: Final[dict[type, Any]] = {
     Const: _Compiler._const,

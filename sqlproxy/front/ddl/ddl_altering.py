@@ -64,7 +64,7 @@ class Alterations:
             return owner
         if body.get("objtype", "OBJECT_TABLE") == "OBJECT_INDEX":
             raise unsupported("ALTER INDEX")
-        name = check_schema(body["relation"], self.ddl.names.database)
+        name = check_schema(body["relation"], self.ddl.names)
         found = self.ddl.names.table(name)
         if found is None:
             if body.get("missing_ok"):

@@ -110,7 +110,7 @@ class Clauses:
         return d.ForeignKeyDef(
             name=body.get("conname"),
             columns=own,
-            table=check_schema(body["pktable"], self.names.database),
+            table=check_schema(body["pktable"], self.names),
             referenced=referenced,
             on_delete=_ACTIONS[body.get("fk_del_action", "a")],
             on_update=_ACTIONS[body.get("fk_upd_action", "a")],

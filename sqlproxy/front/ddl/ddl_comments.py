@@ -6,6 +6,7 @@ from sqlproxy.front.binding.fromitems import check_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.syntax.syntax import Node, strings
+from sqlproxy.rows.naming import named, schema_of
 from sqlproxy.rows.schema import CONSTRAINT, INDEX
 from sqlproxy.values.errors import (
     UNDEFINED_OBJECT,
@@ -13,6 +14,7 @@ from sqlproxy.values.errors import (
     UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
+    unsupported,
 )
 
 
@@ -23,6 +25,8 @@ def bind(body: Node, text: str, names: Names) -> d.Comment:
             return d.Comment("database", body["object"]["String"]["sval"], "", text)
         case "OBJECT_SCHEMA":
             name = body["object"]["String"]["sval"]
+            if name in names.schemas:
+                raise unsupported("COMMENT ON a schema beside public")
             if name != "public":
                 raise SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist')
             return d.Comment("schema", names.database, "", text)
@@ -36,7 +40,7 @@ def _index(words: list[str], text: str, names: Names) -> d.Comment:
     name = _name(words, names)
     table = names.index(name)
     if table is not None:
-        return d.Comment(INDEX, table.name, name, text)
+        return d.Comment(INDEX, named(schema_of(table.namespace), table.name), name, text)
     if names.table(name) or names.view(name) or names.sequence(name):
         raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not an index')
     raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
@@ -50,10 +54,10 @@ def _constraint(words: list[str], text: str, names: Names) -> d.Comment:
     if name not in table.named_parts(CONSTRAINT):
         words_of = f'constraint "{name}" for table "{table.name}" does not exist'
         raise SqlError(UNDEFINED_OBJECT, words_of)
-    return d.Comment(CONSTRAINT, table.name, name, text)
+    return d.Comment(CONSTRAINT, named(schema_of(table.namespace), table.name), name, text)
 
 
 def _name(words: list[str], names: Names) -> str:
     keys = ("relname", "schemaname", "catalogname")
     reference: Node = dict(zip(keys, reversed(words), strict=False))
-    return check_schema(reference, names.database, what="relation")
+    return check_schema(reference, names, what="relation")

@@ -10,6 +10,7 @@ they are declared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
@@ -19,6 +20,7 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored, Select
 from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_functions, ddl_types
 from sqlproxy.front.ddl.ddl_clauses import Clauses
+from sqlproxy.front.ddl.ddl_granting import role_name
 from sqlproxy.front.ddl.ddl_options import (
     NAMESPACE_OPTIONS,
     check_index_options,
@@ -40,12 +42,14 @@ from sqlproxy.front.ddl.ddl_texts import (
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
+from sqlproxy.rows.naming import PUBLIC, check_schema_name
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
+    UNDEFINED_SCHEMA,
     UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
@@ -61,6 +65,7 @@ _DROPS: Final = {
 }
 
 
+SYSTEM: Final = ("pg_catalog", "information_schema", "kvorum")
 _NOTED: Final = ("OBJECT_INDEX", "OBJECT_TABCONSTRAINT", "OBJECT_DATABASE", "OBJECT_SCHEMA")
 _COMMENTED: Final = {
     "OBJECT_TABLE": "table",
@@ -80,7 +85,7 @@ class Definitions:
     # -- CREATE TABLE
 
     def create_table(self, body: Node, extras: Extras) -> d.CreateTable:
-        name = check_schema(body["relation"], self.names.database)
+        name = check_schema(body["relation"], self.names, made=True)
         for key, what in (
             ("inhRelations", "INHERITS"),
             ("partspec", "PARTITION BY: tables are split by themselves"),
@@ -126,7 +131,7 @@ class Definitions:
         if body.get("objtype") != "OBJECT_TABLE":
             raise unsupported("materialized views", are=True)
         into = body["into"]
-        name = check_schema(into["rel"], self.names.database)
+        name = check_schema(into["rel"], self.names, made=True)
         if into["rel"].get("relpersistence", "p") != "p":
             raise unsupported("unlogged tables", are=True)
         check_place(
@@ -191,12 +196,14 @@ class Definitions:
     # -- views
 
     def create_view(self, body: Node) -> d.CreateView:
-        name = check_schema(body["view"], self.names.database)
+        name = check_schema(body["view"], self.names, made=True)
         if body.get("withCheckOption", "NO_CHECK_OPTION") != "NO_CHECK_OPTION":
             raise unsupported("WITH CHECK OPTION")
         check_view_options(body.get("options", ()))
         query = body["query"]["SelectStmt"]
         self.binder.parameters.allowed = False
+        if self.names.path != (PUBLIC,):  # it is read without the path that it was written with
+            query, self.queries.items.qualifies = deepcopy(query), True
         select = self.queries.select(query, None)
         if any(not isinstance(cte.statement, Select) for cte in select.ctes):
             raise SqlError("0A000", "views must not contain data-modifying statements in WITH")
@@ -218,12 +225,12 @@ class Definitions:
     # -- sequences
 
     def create_sequence(self, body: Node) -> d.CreateSequence:
-        name = check_schema(body["sequence"], self.names.database)
+        name = check_schema(body["sequence"], self.names, made=True)
         options = self._sequence_options(body.get("options", ()))
         return d.CreateSequence(name, options, bool(body.get("if_not_exists")))
 
     def alter_sequence(self, body: Node) -> d.AlterSequence:
-        name = check_schema(body["sequence"], self.names.database)
+        name = check_schema(body["sequence"], self.names)
         found = self.names.sequence(name)
         if found is None and not body.get("missing_ok"):
             raise SqlError(
@@ -250,7 +257,7 @@ class Definitions:
         *path, table, column = words
         names = ("relname", "schemaname", "catalogname")
         body = dict(zip(names, (table, *reversed(path)), strict=False))
-        return check_schema(body, self.names.database), column
+        return check_schema(body, self.names), column
 
     # -- databases, DROP, RENAME
 
@@ -290,16 +297,46 @@ class Definitions:
         options = [n["DefElem"]["defname"] for n in body.get("options", ())]
         return d.DropDatabase(body["dbname"], bool(body.get("missing_ok")), "force" in options)
 
-    def create_schema(self, body: Node) -> Ignored:
-        if body.get("schemaname") == "public":
-            if body.get("if_not_exists"):
-                return Ignored("CREATE SCHEMA", 'schema "public" already exists, skipping')
-            raise SqlError("42P06", 'schema "public" already exists')
-        raise unsupported(
-            "a schema beside public", hint="Each database has the schema public; make a database."
-        )
+    def create_schema(self, body: Node) -> d.CreateSchema | Ignored:
+        owner = role_name(body["authrole"]) if "authrole" in body else None
+        name = body.get("schemaname") or owner or ""
+        if body.get("schemaElts"):
+            raise unsupported("what is made within CREATE SCHEMA", hint="Make it afterwards.")
+        if name.startswith("pg_") or name in SYSTEM:
+            raise SqlError(
+                "42939",
+                f'unacceptable schema name "{name}"',
+                detail="The system has schemas of such names.",
+            )
+        if name != PUBLIC and name not in self.names.schemas:
+            check_schema_name(name)
+            return d.CreateSchema(name, owner, bool(body.get("if_not_exists")))
+        if body.get("if_not_exists"):
+            return Ignored("CREATE SCHEMA", f'schema "{name}" already exists, skipping')
+        raise SqlError("42P06", f'schema "{name}" already exists')
 
-    def drop(self, body: Node) -> d.Drop | d.DropTypes | d.DropFunctions | Ignored:
+    def _drop_schemas(self, body: Node) -> d.DropSchemas:
+        names, skipped = [], []
+        for name in strings(body["objects"]):
+            if name in self.names.schemas:
+                names.append(name)
+            elif name == PUBLIC:
+                raise unsupported("dropping the schema public", hint="Drop the database.")
+            elif name in SYSTEM:
+                raise SqlError(
+                    "2BP01",
+                    f"cannot drop schema {name} because it is required by the database system",
+                )
+            elif body.get("missing_ok"):
+                skipped.append(f'schema "{name}" does not exist, skipping')
+            else:
+                raise SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist')
+        cascade = body.get("behavior") == "DROP_CASCADE"
+        return d.DropSchemas(tuple(names), cascade, tuple(skipped))
+
+    def drop(self, body: Node) -> d.Drop | d.DropTypes | d.DropFunctions | d.DropSchemas | Ignored:
+        if body["removeType"] == "OBJECT_SCHEMA":
+            return self._drop_schemas(body)
         if body["removeType"] == "OBJECT_EXTENSION":
             missing_ok = bool(body.get("missing_ok"))
             return ddl_extensions.drop(strings(body["objects"]), missing_ok=missing_ok)
@@ -319,7 +356,7 @@ class Definitions:
                 reference["schemaname"] = words[-2]
             if len(words) > 2:
                 reference["catalogname"] = words[-3]
-            names.append(check_schema(reference, self.names.database))
+            names.append(check_schema(reference, self.names))
         cascade = body.get("behavior") == "DROP_CASCADE"
         return d.Drop(kind, tuple(names), bool(body.get("missing_ok")), cascade)
 
@@ -343,7 +380,7 @@ class Definitions:
             raise SqlError(SYNTAX_ERROR, "column name must be qualified")
         keys = ("relname", "schemaname", "catalogname")
         reference: Node = dict(zip(keys, reversed(words), strict=False))
-        name = check_schema(reference, self.names.database, what="relation")
+        name = check_schema(reference, self.names, what="relation")
         there = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
         if there is None:
             raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
@@ -370,7 +407,7 @@ class Definitions:
         if kind is None:
             word = body["renameType"].removeprefix("OBJECT_").lower().replace("_", " ")
             raise unsupported(f"ALTER {word.upper()} … RENAME")
-        relation = check_schema(body["relation"], self.names.database)
+        relation = check_schema(body["relation"], self.names)
         missing_ok = bool(body.get("missing_ok"))
         return d.Rename(kind, relation, body["newname"], body.get("subname", ""), missing_ok)
 

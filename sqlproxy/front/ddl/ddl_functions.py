@@ -23,6 +23,7 @@ from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.rows.schema import FunctionArgument, SqlFunction
 from sqlproxy.rows.schema import function_name as catalog_name
 from sqlproxy.values.errors import (
@@ -83,12 +84,14 @@ def create(body: Node, queries: Queries) -> d.CreateFunction:
 
 
 def _title(given: list[str], names: Names) -> str:
-    reference: Node = {"relname": given[-1]}
-    if len(given) > 1:
-        reference["schemaname"] = given[-2]
+    """In public, whatever the path."""
+    schema = given[-2] if len(given) > 1 else PUBLIC
+    if schema in names.schemas:
+        raise unsupported("a function in another schema than public")
+    reference: Node = {"relname": given[-1], "schemaname": schema}
     if len(given) > 2:
         reference["catalogname"] = given[-3]
-    return check_schema(reference, names.database)
+    return check_schema(reference, names)
 
 
 def _options(body: Node) -> dict[str, Any]:

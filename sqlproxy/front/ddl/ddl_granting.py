@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kv.base.rights import PUBLIC
+from kv.base.rights import PUBLIC as EVERYBODY
 from sqlproxy.catalog.privileges import ALL, LETTERS
 from sqlproxy.front.binding.fromitems import check_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.statements import RoleOptions
 from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.syntax.syntax import Node, at, strings
+from sqlproxy.rows.naming import PUBLIC, named
 from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     UNDEFINED_SCHEMA,
@@ -40,7 +41,7 @@ _OPTIONS: Final = {
 @dataclass(frozen=True, slots=True)
 class Grant:
     """`kind`: table (views are named so, too), sequence, database or schema; `names` of them, None:
-    ALL … IN SCHEMA public. `letters` None: ALL. `grantees`: "" is PUBLIC.
+    ALL … IN SCHEMA, `schemas`. `letters` None: ALL. `grantees`: "" is PUBLIC.
     """
 
     give: bool
@@ -48,6 +49,7 @@ class Grant:
     names: tuple[str, ...] | None
     letters: str | None
     grantees: tuple[str, ...]
+    schemas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,22 @@ def grant(body: Node, names: Names) -> Grant:
     if body.get("grantor", {}).get("rolename"):
         raise SqlError(UNSUPPORTED, "grantor must be current user")
     give = bool(body.get("is_grant"))
+    schemas: tuple[str, ...] = ()
     if body.get("targtype") == "ACL_TARGET_ALL_IN_SCHEMA":
-        for schema in strings(body["objects"]):
-            _check_public(schema)
+        schemas = tuple(strings(body["objects"]))
+        for schema in schemas:
+            _check_there(schema, names)
         found: tuple[str, ...] | None = None
     elif kind in ("database", "schema"):
         found = tuple(strings(body["objects"]))
         if kind == "schema":
             for schema in found:
-                _check_public(schema)
+                _check_there(schema, names)
     else:
         found = tuple(_named(node["RangeVar"], kind, names) for node in body["objects"])
     letters = _letters(body.get("privileges"), kind)
-    return Grant(give, kind, found, letters, role_names(body["grantees"], public=True))
+    grantees = role_names(body["grantees"], public=True)
+    return Grant(give, kind, found, letters, grantees, schemas)
 
 
 def defaults(body: Node) -> GrantDefaults:
@@ -135,7 +140,7 @@ def defaults(body: Node) -> GrantDefaults:
 
 
 def _named(reference: Node, kind: str, names: Names) -> str:
-    name = check_schema(reference, names.database, what="relation")
+    name = check_schema(reference, names, what="relation")
     there = names.table(name) or names.view(name) or names.sequence(name)
     if there is None:
         raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(reference))
@@ -166,6 +171,11 @@ def _letters(nodes: Sequence[Node] | None, kind: str) -> str | None:
     return found
 
 
+def _check_there(schema: str, names: Names) -> None:
+    if schema != PUBLIC and schema not in names.schemas:
+        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+
+
 def _check_public(schema: str) -> None:
     if schema != "public":
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
@@ -184,7 +194,7 @@ def role_name(node: Node) -> str:
 def role_names(nodes: Sequence[Node], *, public: bool = False) -> tuple[str, ...]:
     """`public`: PUBLIC may be among them."""
     return tuple(
-        PUBLIC
+        EVERYBODY
         if public and node["RoleSpec"].get("roletype") == "ROLESPEC_PUBLIC"
         else role_name(node["RoleSpec"])
         for node in nodes
@@ -207,7 +217,7 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
         return None
     if len(commands) > 1:
         raise unsupported("OWNER TO together with other changes", hint="Use two statements.")
-    name: str | None = check_schema(body["relation"], names.database)
+    name: str | None = check_schema(body["relation"], names)
     there = names.table(name or "") or names.view(name or "") or names.sequence(name or "")
     kind = _KINDS.get(body.get("objtype", "OBJECT_TABLE"), "index")
     if there is None and kind == "index" and names.index(name or ""):
@@ -223,20 +233,22 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
     return ChangeOwner(kind, name, role_name(commands[0]["newowner"]))
 
 
-def owner(body: Node) -> ChangeOwner:
+def owner(body: Node, names: Names) -> ChangeOwner:
     """ALTER DATABASE, SCHEMA and TYPE … OWNER TO."""
     if body["objectType"] == "OBJECT_TYPE":
         words = strings(body["object"]["List"]["items"])
-        if words[:-1] not in ([], ["public"]):
-            raise SqlError("3F000", f'schema "{words[-2]}" does not exist')
-        return ChangeOwner("type", words[-1], role_name(body["newowner"]))
+        for schema in words[-2:-1]:
+            _check_there(schema, names)
+        path = words[-2:-1] or names.path
+        found = [n for one in path if names.enum(n := named(one, words[-1])) is not None]
+        return ChangeOwner("type", (*found, words[-1])[0], role_name(body["newowner"]))
     kind = _KINDS.get(body["objectType"])
     if kind not in ("database", "schema"):
         raise unsupported("ALTER … OWNER TO")
     name = body["object"]["String"]["sval"]
-    if kind == "schema":
+    if kind == "schema" and name not in names.schemas:
         _check_public(name)
-        raise unsupported("ALTER SCHEMA … OWNER TO", hint="It is the database's owner's.")
+        raise unsupported("ALTER SCHEMA public OWNER TO", hint="It is the database's owner's.")
     return ChangeOwner(kind, name, role_name(body["newowner"]))
 
 

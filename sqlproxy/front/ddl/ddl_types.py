@@ -16,6 +16,7 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored
 from sqlproxy.front.syntax.syntax import Node, strings
 from sqlproxy.front.types.registry import TYPE_BY_NAME, format_type
+from sqlproxy.rows.naming import named
 from sqlproxy.values.errors import (
     DEPENDENT_OBJECTS,
     UNDEFINED_OBJECT,
@@ -85,19 +86,23 @@ def rename(body: Node, names: Names) -> d.Rename:
 
 
 def _own_name(words: list[str], names: Names) -> str:
-    """In schema public. Raises 3F000, 0A000."""
+    """Of one that is to be made. Raises 3F000, 0A000."""
     reference: Node = {"relname": words[-1]}
     if len(words) > 1:
         reference["schemaname"] = words[-2]
     if len(words) > 2:
         reference["catalogname"] = words[-3]
-    return check_schema(reference, names.database)
+    return check_schema(reference, names, made=True)
 
 
 def _own(words: list[str], names: Names) -> str | None:
     """The name of a type of users'; None: it is none."""
-    known = words[:-1] in ([], ["public"], [names.database, "public"])
-    return words[-1] if known and names.enum(words[-1]) is not None else None
+    if words[:-2] not in ([], [names.database]):
+        return None
+    for schema in words[-2:-1] or names.path:
+        if names.enum(found := named(schema, words[-1])) is not None:
+            return found
+    return None
 
 
 def _names(body: Node) -> Iterator[list[str]]:
@@ -112,7 +117,7 @@ def _relation(words: list[str], names: Names) -> str:
     reference: Node = {"relname": words[-1]}
     if len(words) > 1:
         reference["schemaname"] = words[-2]
-    name = check_schema(reference, names.database)
+    name = check_schema(reference, names)
     one = names.table(name) or names.view(name)
     return "" if one is None else f"{one.kind} {name}"
 

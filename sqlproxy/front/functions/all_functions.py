@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sqlproxy.front.bound.env import NO_SETTINGS, Env
+from sqlproxy.front.bound.env import NO_SETTINGS, Env, path_of
 from sqlproxy.front.functions import (
     f_advisory,
     f_arrays,
@@ -107,7 +107,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "show_config_by_name_missing_ok": with_env(_setting),
             "pg_backend_pid": with_env(lambda env: int(env.session["process"])),
             "current_database": total(with_env(lambda env: env.session.get("database", ""))),
-            "current_schema": total(with_env(lambda env: "public")),
+            "current_schema": total(with_env(lambda env: next(iter(path_of(env)), None))),
+            "current_schemas": with_env(
+                lambda env, implicit: [*(("pg_catalog",) if implicit else ()), *path_of(env)]
+            ),
         }
     ),
 }

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy.catalog.privileges import LETTERS
-from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.env import Env, path_of
 from sqlproxy.front.functions import object_names
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.function import Function, nulls, with_env
@@ -31,7 +31,6 @@ RELATIONS: Final = "relations"
 """Asked for: the rows of relations in FROM."""
 SIZES, SEQUENCES, TRANSACTION = "sizes", "sequences", "txid"
 _PG_CATALOG, _PUBLIC = "pg_catalog", "public"
-_PATH: Final = ("pg_catalog", "public")  # the schemas that are searched
 _USERS_FIRST: Final = 16_384  # of the OIDs of what users have declared
 _UTF8: Final = 6
 _WRAPPED: Final = re.compile(r"\(([^()]*)\)")
@@ -85,7 +84,8 @@ def _visible(relation: str, column: str) -> Call:
         schema = env.catalog.get(relation, column, oid=oid)
         if schema is None:
             return None
-        return env.catalog.get("pg_namespace", "nspname", oid=schema) in _PATH
+        name = env.catalog.get("pg_namespace", "nspname", oid=schema)
+        return name == _PG_CATALOG or name in path_of(env)
 
     return visible
 
@@ -271,7 +271,7 @@ def _of_schema(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     name = env.catalog.get("pg_namespace", "nspname", **{key: one})
     if name is None and isinstance(one, str):
         raise SqlError("3F000", f'schema "{one}" does not exist')
-    acl = ["0=U"]
+    acl = env.catalog.get("pg_namespace", "_acl", **{key: one}) or ["0=U"]
     if name == _PUBLIC:
         acl = env.catalog.get("pg_database", "_schema_acl", datname=env.session["database"])
     return name is not None, acl
@@ -328,7 +328,6 @@ _PURE: Final[dict[str, Call]] = {
     **dict.fromkeys(_NEVER, _constant(False)),
     **dict.fromkeys(_NOTHING, _constant(None)),
     **dict.fromkeys(_ZERO, _constant(0)),
-    "current_schemas": lambda implicit: list(_PATH) if implicit else [_PUBLIC],
     "pg_client_encoding": _constant("UTF8"),
     "getdatabaseencoding": _constant("UTF8"),
     "pg_encoding_to_char": lambda number: {_UTF8: "UTF8", 0: "SQL_ASCII"}.get(number, ""),

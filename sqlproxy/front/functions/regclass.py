@@ -21,21 +21,31 @@ from sqlproxy.front.functions.function import declared
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg import oids
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
-_SHORT: Final = ("pg_catalog", "public")  # schemas that are searched: their names stand alone
+_SHORT: Final = ("pg_catalog", PUBLIC)  # schemas whose names stand alone
 
 
 class Relations:
-    """`listed`: schema, name, OID."""
+    """`listed`: schema, name, OID. `path`: the schemas that are searched; `schemas`: all others
+    that are there.
+    """
 
-    def __init__(self, database: str, listed: Iterable[tuple[str, str, int]]) -> None:
+    def __init__(
+        self,
+        database: str,
+        listed: Iterable[tuple[str, str, int]],
+        path: Iterable[str] = (PUBLIC,),
+        schemas: Iterable[str] = (),
+    ) -> None:
         self._database = database
+        self._searched = (_SHORT[0], *path)
         self._oids: dict[tuple[str, str], int] = {}
         for schema, name, oid in listed:
             self._oids[schema, name] = oid
-        self._schemas = {schema for schema, _ in self._oids} | set(_SHORT)
+        self._schemas = {schema for schema, _ in self._oids} | {*_SHORT, *schemas}
         self._names = {oid: self._shown(*key) for key, oid in self._oids.items()}
         self._held = {name: oid for oid, name in self._names.items()}
 
@@ -60,7 +70,7 @@ class Relations:
                 UNSUPPORTED,
                 f'cross-database references are not implemented: "{".".join(parts)}"',
             )
-        schemas = (parts[-2],) if len(parts) > 1 else _SHORT
+        schemas = (parts[-2],) if len(parts) > 1 else self._searched
         for schema in schemas:
             if (oid := self._oids.get((schema, parts[-1]))) is not None:
                 return self._names[oid]
@@ -85,6 +95,11 @@ class Relations:
         if (found := self._held.get(held)) is None:  # a text that came as a parameter
             found = self._held[self.must(held)]
         return found
+
+    @property
+    def plain(self) -> bool:
+        """Whether a name without a schema is one in public, as it is held."""
+        return self._searched == _SHORT
 
     def at(self, oid: int) -> str:
         """The name of what has an OID."""

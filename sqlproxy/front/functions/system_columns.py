@@ -24,7 +24,6 @@ from zlib import crc32
 
 from sqlproxy.front.bound.exprs import Call, Column, Const, Expr
 from sqlproxy.front.functions.function import Site, declared, nulls, typed
-from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg import oids
@@ -111,13 +110,13 @@ def key_of_ctid(left: Expr, right: Expr) -> tuple[Expr, Expr] | None:
     return key, Const(oid=key.oid if fits else oids.INT8, value=right.value)
 
 
-def relation_of(tableoid: Expr, name: str) -> Expr:
+def relation_of(tableoid: Expr, held: str) -> Expr:
     """tableoid::regclass, over what finds it in GROUP BY: a regclass is held as a name here."""
     proc = Proc("regclass", (oids.ANY, oids.OID), oids.REGCLASS, "row_constant", strict=False)
     return Call(
         oid=oids.REGCLASS,
         proc=proc,
-        args=(Const(oid=oids.REGCLASS, value=quote_ident(name)), tableoid),
+        args=(Const(oid=oids.REGCLASS, value=held), tableoid),
     )
 
 

@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from sqlproxy.rows.naming import PUBLIC, InSchema, named
 from sqlproxy.values.words import words
 
 _WORDS: Final = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -41,8 +42,8 @@ def quote_ident(value: str) -> str:
 
 
 def read_relation(text: str) -> str:
-    """A relation's name as regclass reads it, without its schema. A name is 63 bytes long at most,
-    so nothing of that name is found by what is cut off.
+    """A relation's name as regclass reads it (`sqlproxy.rows.naming.named`). A name is 63 bytes
+    long at most, so nothing of that name is found by what is cut off.
     """
     return _read_relation(text[:_RELATION_CHARS_MAX])
 
@@ -50,13 +51,21 @@ def read_relation(text: str) -> str:
 @lru_cache(maxsize=1_024)
 def _read_relation(text: str) -> str:
     parts = re.findall(r'"(?:[^"]|"")*"|[^."]+', text.strip())
-    word = parts[-1] if parts else ""
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+    found = [
+        word[1:-1].replace('""', '"') if word.startswith('"') else word.lower() for word in parts
+    ]
+    schema = found[-2] if len(found) > 1 and found[-2] != "pg_catalog" else PUBLIC
+    return named(schema, found[-1] if found else "")
 
 
 def held_relation(text: str) -> str:
     """A relation's name as a regclass holds it here, and as it is shown."""
-    return quote_ident(read_relation(text))
+    name = read_relation(text)
+    return (
+        f"{quote_ident(name.schema)}.{quote_ident(str(name))}"
+        if isinstance(name, InSchema)
+        else quote_ident(name)
+    )
 
 
 def quote_literal(value: str) -> str:

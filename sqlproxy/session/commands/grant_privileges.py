@@ -12,6 +12,8 @@ from sqlproxy.catalog.privileges import ALL, with_granted, without
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.ddl import ddl_granting as g
+from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
+from sqlproxy.rows.naming import bare, namespace_of, schema_in, schema_of
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.commands.change_roles import called
 from sqlproxy.session.state.state import State
@@ -51,7 +53,11 @@ async def grant(session: State, bound: g.Grant) -> str:
     declared = await session.declared()
     if bound.names is None:
         wanted = ("sequence",) if bound.kind == "sequence" else ("table", "view")
-        there = [one for one in declared.contents.relations.values() if one.kind in wanted]
+        there = [
+            one
+            for one in declared.contents.relations.values()
+            if one.kind in wanted and schema_of(one.namespace) in bound.schemas
+        ]
     else:
         there = [declared.named_relation(name) for name in bound.names]
     rights = session.permits.rights(declared)
@@ -67,9 +73,9 @@ async def grant(session: State, bound: g.Grant) -> str:
             session.notice(words, "WARNING", "01007" if bound.give else "01006")
 
     async def write(t: Transaction) -> None:
-        await granting.grant_relations(
-            t, session.database, [one.name for one in there], rights.owner, change
-        )
+        for space in sorted({one.namespace for one in there}):
+            names = [one.name for one in there if one.namespace == space]
+            await granting.grant_relations(t, space, names, rights.owner, change)
 
     await _commit(session, session.database, write)
     return word
@@ -114,10 +120,15 @@ async def _grant_database(
     session: State, kind: str, name: str, change: Callable[[str, Acl], Acl]
 ) -> None:
     database = session.database if kind == "schema" else name
-    session.permits.check_database(await _declared(session, database))
+    declared = await _declared(session, database)
+    if kind == "schema" and name in declared.schemas:
+        session.permits.check_schema(declared, name)
+    else:
+        session.permits.check_database(declared)
+    space = namespace_of(database, name) if kind == "schema" else database
 
     async def write(t: Transaction) -> None:
-        await granting.grant_database(t, database, change, schema=kind == "schema")
+        await granting.grant_database(t, space, change, schema=kind == "schema")
 
     await _commit(session, database, write)
 
@@ -154,6 +165,12 @@ async def change_owner(session: State, bound: g.ChangeOwner) -> str:
         return tag
     declared = await session.declared()
     own = granting.own_relation
+    if bound.kind == "schema":
+        session.permits.check_schema(declared, name)
+        owner = await new_owner(session, bound.owner)
+        space = namespace_of(session.database, name)
+        await _commit(session, session.database, lambda t: granting.own_database(t, space, owner))
+        return tag
     if bound.kind == "type":
         if (kind := declared.enum_type(name)) is None:
             raise SqlError("42704", f'type "{name}" does not exist')
@@ -164,10 +181,15 @@ async def change_owner(session: State, bound: g.ChangeOwner) -> str:
     owner = await new_owner(session, bound.owner)
 
     async def write(t: Transaction) -> None:
-        await own(t, session.database, name, owner)
+        await own(t, space_of(session, name), bare(name), owner)
 
     await _commit(session, session.database, write)
     return tag
+
+
+def space_of(session: State, name: str) -> str:
+    """The namespace that has a name."""
+    return namespace_of(session.database, schema_in(name))
 
 
 async def comment(session: State, bound: d.Comment) -> str:
@@ -178,7 +200,8 @@ async def comment(session: State, bound: d.Comment) -> str:
     session.permits.check_owner(declared, declared.named_relation(bound.relation))
 
     async def write(t: Transaction) -> None:
-        space, name, part = session.database, bound.relation, bound.column
+        space, name = space_of(session, bound.relation), bare(bound.relation)
+        part = bare(bound.column)
         if bound.kind in (INDEX, CONSTRAINT):
             await granting.note(t, space, name, bound.kind, part, bound.text)
         else:
@@ -211,9 +234,11 @@ async def reassign_owned(session: State, bound: g.ReassignOwned) -> str:
     for name in names:
         session.permits.check_new_owner(name)
     owner = await new_owner(session, bound.owner)
+    declared = await session.declared()
 
     async def write(t: Transaction) -> None:
-        await granting.reassign(t, session.database, names, owner)
+        for schema in (PUBLIC_SCHEMA, *declared.schemas):
+            await granting.reassign(t, namespace_of(session.database, schema), names, owner)
 
     await _commit(session, session.database, write)
     return "REASSIGN OWNED"

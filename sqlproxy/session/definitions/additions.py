@@ -8,9 +8,11 @@ of a new primary key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from kv.base.errors import KvorumError
+from sqlproxy.declared.database import name_of
 from sqlproxy.front.binding.binder import Binder
 from sqlproxy.front.binding.scope import Parameters, Scope
 from sqlproxy.front.bound import declarations as d
@@ -23,9 +25,11 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
     check_args,
+    check_same_schema,
     column_args,
     foreign_key_args,
     index_args,
+    placed_default,
 )
 from sqlproxy.session.definitions.definition_jobs import run, table_now
 from sqlproxy.session.running.environment import environment
@@ -105,6 +109,8 @@ class Additions:
             self.session.notice(f"{result}, skipping", sqlstate=DUPLICATE_COLUMN)
             self.skipped.add(column.name)
             return
+        declared, table = await self.session.declared(), name_of(self.table)
+        column = replace(column, default_sql=placed_default(column.default_sql, declared, table))
         args: Arguments = {"column": {**column_args(column), "nullable": True}}
         computed = column.identity or column.serial or column.generated is not None
         if column.default_sql is not None and column.default is None and not computed:
@@ -158,6 +164,7 @@ class Additions:
                 args = {"check": check_args(constraint), "not_valid": not constraint.validated}
                 self.parts.append(("AddConstraint", args))
             case _:
+                check_same_schema(name_of(self.table), constraint.table, "a foreign key to")
                 args = {"foreign_key": foreign_key_args(constraint)}
                 args |= {"not_valid": not constraint.validated}
                 self.parts.append(("AddConstraint", args))

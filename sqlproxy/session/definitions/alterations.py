@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from sqlproxy.ddl.change.altering import same_form
+from sqlproxy.declared.database import name_of
 from sqlproxy.front.binding.binder import Binder
 from sqlproxy.front.binding.scope import Parameters, Scope
 from sqlproxy.front.bound import declarations as d
@@ -21,11 +22,13 @@ from sqlproxy.front.syntax.syntax import parse_expression
 from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
+from sqlproxy.rows.naming import named, schema_in
 from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.definitions.additions import add, is_addition
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
     numbering_of,
+    placed_default,
     sequence_options,
 )
 from sqlproxy.session.definitions.definition_jobs import (
@@ -75,6 +78,7 @@ async def _alter_column(session: State, table: str, action: d.Action) -> None:
     match action:
         case d.SetDefault(column, default, sql):
             there = await table_now(session, table)
+            sql = placed_default(sql, await session.declared(), table)
             stored = None if default is None else there.column(column).resolved.to_stored(default)
             changes = {"column": column, "default_stored": stored, "default_sql": sql}
             if numbering := numbering_of(sql):
@@ -209,7 +213,7 @@ async def _drop_constraint(
     if result.get("missing"):
         session.notice(f'constraint "{name}" of relation "{table}" does not exist, skipping')
     if index := result.get("index"):
-        await run(session, "DropIndex", {"names": [index]})
+        await run(session, "DropIndex", {"names": [named(schema_in(table), index)]})
 
 
 async def _drop_references(
@@ -219,7 +223,7 @@ async def _drop_references(
     gone = []
     for other, key in (await session.declared()).referring_to(table.id):
         if set(key.referenced) == columns or (not exactly and columns & set(key.referenced)):
-            await _alter(session, other.name, "drop_constraint", constraint=key.name)
+            await _alter(session, name_of(other), "drop_constraint", constraint=key.name)
             gone.append(f"constraint {key.name} on table {other.name}")
     return gone
 
@@ -233,7 +237,7 @@ async def _drop_column(
     if cascade and (column := next((c for c in there.visible if c.name == name), None)):
         declared = await session.declared()
         views = [
-            view.name
+            name_of(view)
             for view in declared.contents.relations.values()
             if isinstance(view, View) and (int(there.id), column.id) in _columns_read(view)
         ]

@@ -6,8 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.types.quoting import read_relation
+from sqlproxy.rows.naming import InSchema, bare, nextval_of, schema_in
+from sqlproxy.values.errors import unsupported
 from sqlproxy.values.types import resolve
 
 Arguments = dict[str, object]
@@ -92,6 +95,27 @@ def foreign_key_args(key: d.ForeignKeyDef) -> Arguments:
         "deferrable": key.deferrable,
         "deferred": key.deferred,
     }
+
+
+def check_same_schema(of: str, used: str, what: str) -> None:
+    """Raises SqlError (0A000): what depends on something is in the same schema."""
+    if schema_in(of) != schema_in(used):
+        raise unsupported(
+            f"{what} what is in another schema",
+            hint=f'"{of}" is in the schema {schema_in(of)}, "{used}" in {schema_in(used)}.',
+        )
+
+
+def placed_default(sql: str | None, declared: Declared, table: str) -> str | None:
+    """A default as it is kept: a sequence is named so that it is the same on every path. Raises
+    SqlError (0A000): it is in another schema than the table.
+    """
+    if sql is None or not (name := numbering_of(sql)):
+        return sql
+    if "." not in sql:
+        name = declared.searched(name)
+    check_same_schema(table, name, "a default by")
+    return nextval_of(bare(name), name.schema) if isinstance(name, InSchema) else sql
 
 
 def table_args(

@@ -11,10 +11,11 @@ as long as nothing fails between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlproxy.front.bound import statements as s
+from sqlproxy.rows.naming import InSchema, bare, namespace_of, schema_in
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.commands.run_commands import commit
 from sqlproxy.session.state.state import State
@@ -35,6 +36,9 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     before = await session.declared() if session.block.wrote else None
     try:
         whole = {"namespace": session.database, **args}
+        if "namespace" not in args:
+            whole["namespace"] = namespace_of(session.database, schema_in(named_in(args)))
+        whole = {name: plain(value) for name, value in whole.items()}
         if procedure in _OWNED and (owner := session.permits.role):
             whole.setdefault("owner", owner)
         found = await session.services.run(procedure, whole, session.report_progress)
@@ -50,6 +54,34 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     if before is not None:
         await session.rebound(before)
     return found
+
+
+def named_in(args: Mapping[str, object]) -> str:
+    """What a procedure is about: of several names, which are in one schema, the first."""
+    names: Any = args.get("names") or args.get("name") or ""
+    found: str = names if isinstance(names, str) else names[0]
+    return found
+
+
+def by_schema(names: Iterable[str]) -> list[list[str]]:
+    """The names, those of one schema together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(schema_in(name), []).append(name)
+    return list(found.values())
+
+
+def plain(value: object) -> object:
+    """A name as procedures get it: their namespace says where it is."""
+    match value:
+        case InSchema():
+            return bare(value)
+        case Mapping():
+            return {key: plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [plain(one) for one in value]
+        case _:
+            return value
 
 
 async def _commit_changes(session: State) -> None:

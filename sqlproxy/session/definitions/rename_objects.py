@@ -10,6 +10,7 @@ from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared.database import Declared
 from sqlproxy.front import text_renaming as renaming
 from sqlproxy.front.bound import declarations as d
+from sqlproxy.rows.naming import named, schema_in
 from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.definitions.definition_arguments import Arguments
 from sqlproxy.session.definitions.definition_jobs import run, table_now
@@ -48,7 +49,7 @@ async def _constraint(session: State, table: str, name: str, to: str) -> None:
     """A unique constraint, or a primary key, is renamed as its index."""
     there = await table_now(session, table)
     if name == there.primary_key_name or there.index(name) is not None:
-        await run(session, "RenameTable", {"name": name, "to": to})
+        await run(session, "RenameTable", {"name": named(schema_in(table), name), "to": to})
         return
     action = {"kind": "rename_constraint", "constraint": name, "to": to}
     await run(session, "AlterTable", {"name": table, "action": action})
@@ -129,4 +130,4 @@ def _with(
         tuple(one for one in every if isinstance(one, Sequence)),
         tuple(declared.contents.types.values()),
     )
-    return Declared(found, declared.version)
+    return Declared(found, declared.version, declared.place, declared.schemas)

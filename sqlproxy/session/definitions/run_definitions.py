@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from kv.base.errors import KvorumError
+from sqlproxy.declared.database import name_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl.ddl_options import NAMESPACE_OPTIONS
+from sqlproxy.rows.naming import PUBLIC, database_of, namespace_of
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
 from sqlproxy.session.definitions import rename_objects
 from sqlproxy.session.definitions.alterations import apply
-from sqlproxy.session.definitions.definition_arguments import Arguments, index_args, table_args
+from sqlproxy.session.definitions.definition_arguments import (
+    Arguments,
+    check_same_schema,
+    index_args,
+    placed_default,
+    table_args,
+)
 from sqlproxy.session.definitions.definition_jobs import (
+    by_schema,
     known_options,
     make,
     run,
@@ -25,16 +36,21 @@ from sqlproxy.session.running import run_statements
 from sqlproxy.session.shared.prepared import Prepared, plan_of
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.reading import Touched
-from sqlproxy.values.errors import SqlError
+from sqlproxy.values.errors import SqlError, from_store
 
 Define = Callable[[State, Any], Awaitable[str]]  # → the command tag
 
 
 async def create_table(session: State, bound: d.CreateTable) -> str:
     options = known_options(session, bound.options)
-    args = table_args(
-        bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
-    )
+    declared = await session.declared()
+    columns = [
+        replace(one, default_sql=placed_default(one.default_sql, declared, bound.name))
+        for one in bound.columns
+    ]
+    args = table_args(bound.name, columns, bound.keys, bound.checks, bound.foreign_keys, options)
+    for key in bound.foreign_keys:
+        check_same_schema(bound.name, key.table, "a foreign key to")
     if bound.foreign_keys and session.block.wrote:
         args["behind_changes"] = True  # it would wait for this transaction, which waits for it
     await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
@@ -63,13 +79,16 @@ async def _fill(session: State, name: str, columns: Sequence[str], select: s.Sel
 
 
 async def create_index(session: State, bound: d.CreateIndex) -> str:
-    args = {"name": bound.table.name, "index": index_args(bound.key)}
+    args = {"name": name_of(bound.table), "index": index_args(bound.key)}
     await make(session, "CreateIndex", bound.key.name, args, lenient=bound.if_not_exists)
     return "CREATE INDEX"
 
 
 async def create_view(session: State, bound: d.CreateView) -> str:
     declared = await session.declared()
+    for number, _ in bound.uses:
+        used = name_of(declared.contents.relations[number])
+        check_same_schema(bound.name, used, "a view over")
     await run(
         session,
         "CreateView",
@@ -94,6 +113,52 @@ async def create_database(session: State, bound: d.CreateDatabase) -> str:
     return "CREATE DATABASE"
 
 
+async def create_schema(session: State, bound: d.CreateSchema) -> str:
+    args: dict[str, object] = {"namespace": namespace_of(session.database, bound.name)}
+    if bound.owner is not None:
+        args["owner"] = await grant_privileges.new_owner(session, bound.owner)
+    try:
+        await run(session, "CreateNamespace", args)
+    except KvorumError as error:
+        if not bound.if_not_exists or from_store(error).sqlstate != "42P06":
+            raise
+        session.notice(f'schema "{bound.name}" already exists, skipping', sqlstate="42P06")
+    return "CREATE SCHEMA"
+
+
+async def drop_schemas(session: State, bound: d.DropSchemas) -> str:
+    for words in bound.skipped:
+        session.notice(words)
+    for name in bound.names:
+        declared = await session.declared()
+        there = declared.names_by_kind(name)
+        if not bound.cascade and any(there.values()):
+            kind, names = next((kind, names) for kind, names in there.items() if names)
+            raise SqlError(
+                "2BP01",
+                f"cannot drop schema {name} because other objects depend on it",
+                detail=f"{_WORDS[kind]} {name}.{names[0]} depends on schema {name}",
+                hint="Use DROP ... CASCADE to drop the dependent objects too.",
+            )
+        await _drop_all(session, namespace_of(session.database, name), there)
+    return "DROP SCHEMA"
+
+
+_WORDS: Final = {"View": "view", "Table": "table", "Sequence": "sequence", "Enum": "type"}
+
+
+async def _drop_all(session: State, namespace: str, there: Mapping[str, Sequence[str]]) -> None:
+    """A namespace with all that is in it."""
+    database = database_of(namespace)
+    for kind, names in there.items():
+        if names:
+            args = {"namespace": namespace, "names": list(names), "cascade": True}
+            await run(session, f"Drop{kind}", args)
+            session.services.catalogs.forget(database)
+    await run(session, "DropNamespace", {"namespace": namespace})
+    session.services.catalogs.forget(database)
+
+
 async def drop_database(session: State, bound: d.DropDatabase) -> str:
     check_outside(session, "DROP DATABASE")
     if bound.name == session.database:
@@ -106,13 +171,9 @@ async def drop_database(session: State, bound: d.DropDatabase) -> str:
         return "DROP DATABASE"
     declared = await session.services.catalogs.declared(bound.name)
     session.permits.check_database(declared)
-    for kind, names in declared.names_by_kind().items():
-        if names:
-            args = {"namespace": bound.name, "names": names, "cascade": True}
-            await run(session, f"Drop{kind}", args)
-            session.services.catalogs.forget(bound.name)
-    await run(session, "DropNamespace", {"namespace": bound.name})
-    session.services.catalogs.forget(bound.name)
+    for schema in (*declared.schemas, PUBLIC):
+        space = namespace_of(bound.name, schema)
+        await _drop_all(session, space, declared.names_by_kind(schema))
     return "DROP DATABASE"
 
 
@@ -125,14 +186,12 @@ _DROPS: Final = {
 
 
 async def drop(session: State, bound: d.Drop) -> str:
-    result = await run(
-        session,
-        _DROPS[bound.kind],
-        {"names": list(bound.names), "cascade": bound.cascade, "if_exists": bound.missing_ok},
-    )
-    for name in result.get("missing", ()):
-        session.notice(f'{bound.kind} "{name}" does not exist, skipping')
-    tell_cascaded(session, result.get("cascaded") or [])
+    how = {"cascade": bound.cascade, "if_exists": bound.missing_ok}
+    for names in by_schema(bound.names):
+        result = await run(session, _DROPS[bound.kind], {"names": names, **how})
+        for name in result.get("missing", ()):
+            session.notice(f'{bound.kind} "{name}" does not exist, skipping')
+        tell_cascaded(session, result.get("cascaded") or [])
     return f"DROP {bound.kind.upper()}"
 
 
@@ -190,7 +249,8 @@ async def rename_label(session: State, bound: d.RenameLabel) -> str:
 async def drop_types(session: State, bound: d.DropTypes) -> str:
     for words in bound.skipped:
         session.notice(words)
-    await run(session, "DropEnum", {"names": list(bound.names), "cascade": bound.cascade})
+    for names in by_schema(bound.names):
+        await run(session, "DropEnum", {"names": names, "cascade": bound.cascade})
     return "DROP TYPE"
 
 
@@ -200,15 +260,9 @@ async def truncate(session: State, bound: s.Truncate) -> str:
         declared = await session.declared()
         for table in bound.tables:
             restarted += [one.id for one in declared.sequences_owned_by(table.id)]
-    await run(
-        session,
-        "TruncateTable",
-        {
-            "names": [table.name for table in bound.tables],
-            "cascade": bound.cascade,
-            "restart_identity": bound.restart_identity,
-        },
-    )
+    how = {"cascade": bound.cascade, "restart_identity": bound.restart_identity}
+    for names in by_schema(map(name_of, bound.tables)):
+        await run(session, "TruncateTable", {"names": names, **how})
     for number in restarted:  # what was taken of them are numbers that come again
         session.services.numbers.forget(number)
     return "TRUNCATE TABLE"
@@ -229,6 +283,8 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.CreateView: create_view,
     d.CreateSequence: create_sequence,
     d.AlterSequence: alter_sequence,
+    d.CreateSchema: create_schema,
+    d.DropSchemas: drop_schemas,
     d.CreateDatabase: create_database,
     d.DropDatabase: drop_database,
     d.Drop: drop,

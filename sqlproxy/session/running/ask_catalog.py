@@ -60,6 +60,7 @@ async def ask_catalog(session: State, system: SystemQuery, values: Values) -> li
     asker = Asker(
         user=session.permits.acting,
         database=session.database,
+        search_path=declared.path,
         settings=session.variables.shown(),
         now_us=activity.transaction_us or activity.now_us(),
         started_us=activity.began_us,

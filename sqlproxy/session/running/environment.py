@@ -31,6 +31,8 @@ class CurrentSettings(Mapping[str, str]):
                 return self._session.user
             case "database":
                 return self._session.database
+            case "search path":
+                return ",".join(self._session.searched)
             case "process":
                 return str(self._session.channel.process)
             case _:

@@ -15,10 +15,11 @@ from typing import Any
 from kv.base.rights import LOOPBACK, OWNER, Identity, Roles
 from sqlproxy.catalog.privileges import ALL, Rights, denied, not_owner
 from sqlproxy.catalog.roles import RoleBook
-from sqlproxy.declared.database import Declared
+from sqlproxy.declared.database import Declared, name_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
+from sqlproxy.rows.naming import schema_in
 from sqlproxy.rows.schema import EnumType, Relation, SqlFunction
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings
@@ -115,7 +116,7 @@ class Permits:
 
     def rights(self, declared: Declared) -> Rights:
         """What everybody may do in the session's database."""
-        return Rights(self.members, declared.contents.relations, declared.place)
+        return Rights(self.members, declared.contents.relations, declared.place, declared.schemas)
 
     def reach(self, user: str, *, mighty: bool) -> bool:
         """Whether it may see and end what a session of this user does; `mighty`: a superuser's."""
@@ -128,18 +129,18 @@ class Permits:
         assert declared is not None
         match bound:
             case d.CreateTable():
-                self._creates(declared)
+                self._creates(declared, bound.name)
                 self._refers(declared, bound.foreign_keys)
             case d.CreateTableAs() | d.CreateSequence() | d.CreateEnum():
-                self._creates(declared)
+                self._creates(declared, bound.name)
                 if isinstance(bound, d.CreateSequence):
                     self._owner_of_sequence(declared, bound.options)
             case d.CreateView():
-                self._creates(declared)
+                self._creates(declared, bound.name)
                 if bound.replace and (there := declared.view(bound.name)) is not None:
                     self._owns(declared, there)
             case d.CreateFunction():
-                self._creates(declared)
+                self._creates(declared, bound.function.name)
                 if bound.replace:
                     self._owns(declared, declared.function(bound.function.name))
             case d.DropFunctions():
@@ -147,7 +148,7 @@ class Permits:
                     self._owns(declared, declared.function(name))
             case d.CreateIndex():
                 self._owns(declared, bound.table)
-                self._creates(declared)
+                self._creates(declared, name_of(bound.table))
             case d.AlterTable():
                 self._alters(declared, bound)
             case d.AlterSequence():
@@ -163,13 +164,20 @@ class Permits:
                     self._owns_type(declared, name)
             case d.Rename() if bound.kind == "type":
                 self._owns_type(declared, bound.relation)
-                self._creates(declared)
+                self._creates(declared, bound.relation)
             case d.Rename():
                 self._owns_named(declared, bound.relation)
                 if bound.kind in ("table", "view", "sequence", "index"):
-                    self._creates(declared)
+                    self._creates(declared, bound.relation)
             case s.Truncate():
                 self._truncates(declared, bound)
+            case d.CreateSchema():
+                if not self.rights(declared).allows_in_database(self.acting, "C"):
+                    words = f"permission denied for database {declared.database}"
+                    raise SqlError(INSUFFICIENT_PRIVILEGE, words)
+            case d.DropSchemas():
+                for name in bound.names:
+                    self.check_schema(declared, name)
             case d.CreateDatabase():
                 self._has("create_database", "permission denied to create database")
             case s.CreateRole() | s.AlterRole() | s.DropRole() | g.GrantRole():
@@ -177,9 +185,16 @@ class Permits:
             case _:
                 pass
 
-    def _creates(self, declared: Declared) -> None:
-        if not self.rights(declared).allows_in_schema(self.acting, "C"):
-            raise SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
+    def _creates(self, declared: Declared, name: str) -> None:
+        """Something in the schema of that name."""
+        schema = schema_in(name)
+        if not self.rights(declared).allows_in_schema(self.acting, "C", schema):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for schema {schema}")
+
+    def check_schema(self, declared: Declared, name: str) -> None:
+        """It is dropped, given away and granted by its owner. Raises SqlError (42501)."""
+        if not self.free and not self.rights(declared).owns_schema(self.acting, name):
+            raise not_owner("schema", name)
 
     def _owns(
         self, declared: Declared, one: Relation | EnumType | SqlFunction | None, index: str = ""

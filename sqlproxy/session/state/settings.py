@@ -186,6 +186,23 @@ def milliseconds(shown: str) -> int:
     return round(float(found[1]) * _UNIT_MS[found[2] or "ms"])
 
 
+USER_SCHEMA: Final = "$user"
+_IN_PATH: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s",]+))\s*(?:,|$)')
+
+
+@lru_cache(maxsize=256)
+def search_path(said: str) -> tuple[str, ...]:
+    """The schemas that search_path names, without the system's."""
+    found = [
+        quoted.replace('""', '"') if quoted or not plain else plain.lower()
+        for quoted, plain in _IN_PATH.findall(said)
+    ]
+    return tuple(one for one in dict.fromkeys(found) if one and one not in _SYSTEM_SCHEMAS)
+
+
+_SYSTEM_SCHEMAS: Final = ("pg_catalog", "information_schema", "kvorum")
+
+
 def _time_zone(name: str, value: str) -> str:
     return zones.setting(value)
 
@@ -300,7 +317,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("max_identifier_length", "63", _fixed, "Bytes of a name."),
         Setting("max_index_keys", "32", _fixed, "Columns of an index."),
         Setting("row_security", "on", boolean, "There are no policies."),
-        Setting("search_path", '"$user", public', _any, "There is one schema, public."),
+        Setting("search_path", '"$user", public', _any, "Schemas, where names are looked for."),
         Setting("server_encoding", "UTF8", _fixed, "UTF8.", reported=True),
         Setting("server_version", SERVER_VERSION, _fixed, "Whose behaviour this is.", True),
         Setting("server_version_num", SERVER_VERSION_NUM, _fixed, "The same as a number."),

@@ -29,7 +29,12 @@ from sqlproxy.session.state.outcomes import refused
 from sqlproxy.session.state.permits import Permits
 from sqlproxy.session.state.prepared_statements import Statements
 from sqlproxy.session.state.session_locks import Advising
-from sqlproxy.session.state.settings import CAUSAL_TOKEN, Settings
+from sqlproxy.session.state.settings import (
+    CAUSAL_TOKEN,
+    USER_SCHEMA,
+    Settings,
+    search_path,
+)
 from sqlproxy.session.state.variables import Variables
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
@@ -172,7 +177,22 @@ class State:
     async def declared(self) -> Declared:
         """What the database declares now."""
         catalogs = self.services.catalogs
-        return catalogs.fresh(self.database) or await catalogs.declared(self.database)
+        found = catalogs.fresh(self.database) or await catalogs.declared(self.database)
+        return found.along(self.path)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The schemas that are searched for names without one, whether or not they are there."""
+        said = search_path(self.settings.get("search_path"))
+        if USER_SCHEMA not in said:
+            return said
+        return tuple(self.permits.acting if one == USER_SCHEMA else one for one in said)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Those of the path that are there, as far as is known."""
+        declared = self.services.catalogs.fresh(self.database)
+        return self.path if declared is None else declared.along(self.path).path
 
     def bound(self, declared: Declared, *, adds: bool = False) -> None:
         """The transaction makes a change that is bound to this. `adds`: it adds rows."""

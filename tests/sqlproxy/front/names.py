@@ -77,6 +77,8 @@ class FakeNames:
     """One database, `postgres`: tables t and u, the view w, the sequence s."""
 
     database = "postgres"
+    path = ("public",)
+    schemas: tuple[str, ...] = ()
 
     def __init__(self, *tables: Table) -> None:
         self.tables = {t.name: t for t in (T, U, *tables)}
@@ -85,6 +87,12 @@ class FakeNames:
 
     def table(self, name: str) -> Table | None:
         return self.tables.get(name)
+
+    def searched(self, name: str) -> str:
+        return name
+
+    def along(self, path: tuple[str, ...]) -> FakeNames:
+        return self
 
     def view(self, name: str) -> View | None:
         return W if name == "w" else None

@@ -1,0 +1,188 @@
+"""Schemas beside public: what is made in them, found by search_path, and dropped with them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.clients.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def two(db: psycopg.Connection) -> psycopg.Connection:
+    """A database with a table of one name in public and in sales."""
+    db.execute("CREATE SCHEMA sales")
+    db.execute("CREATE TABLE orders (id serial PRIMARY KEY, what text UNIQUE)")
+    db.execute("CREATE TABLE sales.orders (id serial PRIMARY KEY, sum int CHECK (sum > 0))")
+    db.execute("INSERT INTO orders (what) VALUES ('a'), ('b')")
+    db.execute("INSERT INTO sales.orders (sum) VALUES (10), (20), (30)")
+    return db
+
+
+def _one(db: psycopg.Connection, query: str) -> object:
+    row = db.execute(query.encode()).fetchone()
+    return row and row[0]
+
+
+def _refused(db: psycopg.Connection, statement: str, sqlstate: str) -> str:
+    with pytest.raises(psycopg.Error) as found:
+        db.execute(statement.encode())
+    assert found.value.sqlstate == sqlstate, found.value
+    return str(found.value.diag.message_primary)
+
+
+def test_p4_one_name_in_two_schemas(two: psycopg.Connection) -> None:
+    """Statements read or change the table of another schema."""
+    assert _one(two, "SELECT count(*) FROM orders") == 2
+    assert _one(two, "SELECT sum(sum) FROM sales.orders") == 60
+    joined = "SELECT count(*) FROM orders o JOIN sales.orders s ON s.id = o.id"
+    assert _one(two, joined) == 2
+    two.execute("UPDATE sales.orders SET sum = sum + 1 WHERE id = 1")
+    two.execute("DELETE FROM public.orders WHERE id = 1")
+    assert _one(two, "SELECT sum FROM sales.orders WHERE id = 1") == 11
+    assert _one(two, "SELECT sales.orders.sum FROM sales.orders WHERE id = 2") == 20
+    _refused(two, "INSERT INTO sales.orders (sum) VALUES (0)", "23514")
+    _refused(two, "SELECT what FROM sales.orders", "42703")
+    _refused(two, "SELECT * FROM sales.nothing", "42P01")
+    _refused(two, "SELECT * FROM nowhere.orders", "42P01")
+    _refused(two, "CREATE TABLE nowhere.t (a int)", "3F000")
+
+
+def test_p4_search_path(two: psycopg.Connection, sql: Sql) -> None:
+    """Names mean other relations than in PostgreSQL, or plans of another path are used."""
+    count = "SELECT count(*) FROM orders"
+    assert _one(two, count) == 2
+    two.execute("SET search_path = sales, public")
+    assert _one(two, count) == 3
+    assert _one(two, "SELECT current_schema()") == "sales"
+    assert _one(two, "SELECT current_schemas(true)") == ["pg_catalog", "sales", "public"]
+    two.execute("CREATE TABLE made (a int)")
+    assert _one(two, "SELECT to_regclass('public.made')") is None
+    assert _one(two, "SELECT to_regclass('sales.made')::oid = 'made'::regclass::oid") is True
+    assert _one(two, "SELECT pg_table_is_visible('sales.made'::regclass)") is True
+    assert _one(two, "SELECT nextval('orders_id_seq')") == 4
+    two.execute("RESET search_path")
+    assert _one(two, count) == 2
+    assert _one(two, "SELECT nextval('orders_id_seq')") == 3
+    assert _one(two, "SELECT pg_table_is_visible('sales.made'::regclass)") is False
+    with sql.connect(autocommit=True, options="-c search_path=sales") as other:
+        assert _one(other, count) == 3
+    two.execute("CREATE SCHEMA kvorum_user")
+    two.execute('SET search_path = "$user", sales')
+    assert _one(two, "SELECT current_schema()") == "sales"
+
+
+def test_p4_what_is_in_a_schema(two: psycopg.Connection) -> None:
+    """Indexes, sequences, types and views of a schema are mixed up with those of public."""
+    two.execute("CREATE TYPE sales.mood AS ENUM ('sad', 'glad')")
+    two.execute("CREATE TABLE sales.people (name text, how sales.mood DEFAULT 'sad')")
+    two.execute("INSERT INTO sales.people (name) VALUES ('ann')")
+    assert _one(two, "SELECT how::text FROM sales.people") == "sad"
+    two.execute("CREATE INDEX by_name ON sales.people (name)")
+    two.execute("CREATE INDEX by_name ON orders (what)")
+    two.execute("CREATE VIEW sales.large AS SELECT id, sum FROM sales.orders WHERE sum > 15")
+    assert _one(two, "SELECT count(*) FROM sales.large") == 2
+    two.execute("SET search_path = sales, public")
+    two.execute("CREATE VIEW small AS SELECT id FROM orders WHERE sum < 15")
+    two.execute("RESET search_path")
+    assert _one(two, "SELECT count(*) FROM sales.small") == 1
+    two.execute("ALTER TABLE sales.orders ADD COLUMN note text DEFAULT 'n'")
+    two.execute("ALTER TABLE sales.orders RENAME TO bills")
+    assert _one(two, "SELECT count(*) FROM sales.large") == 2
+    assert _one(two, "SELECT note FROM sales.bills WHERE id = 1") == "n"
+    two.execute("COMMENT ON TABLE sales.bills IS 'all'")
+    two.execute("DROP INDEX sales.by_name")
+    assert _one(two, "SELECT count(*) FROM pg_indexes WHERE indexname = 'by_name'") == 1
+    two.execute("TRUNCATE sales.bills, orders")
+    assert _one(two, "SELECT count(*) FROM sales.bills") == 0
+
+
+def test_p4_dependents_are_in_the_same_schema(two: psycopg.Connection) -> None:
+    """Something depends on what procedures do not see when that is dropped."""
+    for statement in (
+        "CREATE TABLE sales.lines (o int REFERENCES public.orders)",
+        "CREATE VIEW sales.wide AS SELECT * FROM public.orders",
+        "CREATE VIEW wide AS SELECT * FROM sales.orders",
+        "ALTER TABLE sales.orders ADD FOREIGN KEY (id) REFERENCES public.orders",
+        "CREATE TABLE sales.t (a int DEFAULT nextval('public.orders_id_seq'))",
+    ):
+        _refused(two, statement, "0A000")
+
+
+def test_p4_the_catalog_knows_schemas(two: psycopg.Connection) -> None:
+    """psql, dumps and migrations do not see a schema, or see what is in it elsewhere."""
+    listed = two.execute(
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE c.relname LIKE 'orders%' ORDER BY 1, 2"
+    ).fetchall()
+    assert listed == [
+        ("public", "orders"),
+        ("public", "orders_id_seq"),
+        ("public", "orders_pkey"),
+        ("public", "orders_what_key"),
+        ("sales", "orders"),
+        ("sales", "orders_id_seq"),
+        ("sales", "orders_pkey"),
+    ]
+    schemata = "SELECT schema_name FROM information_schema.schemata ORDER BY 1"
+    assert {("public",), ("sales",), ("pg_catalog",)} <= set(two.execute(schemata).fetchall())
+    tables = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'orders'"
+    assert sorted(two.execute(tables).fetchall()) == [("public",), ("sales",)]
+    named = "SELECT 'sales.orders'::regclass::oid, 'orders'::regclass::oid"
+    first, second = two.execute(named).fetchone() or (0, 0)
+    assert first != second
+    assert _one(two, "SELECT has_schema_privilege('sales', 'CREATE')") is True
+
+
+def test_p4_schemas_are_made_and_dropped(two: psycopg.Connection, sql: Sql) -> None:
+    """A schema is dropped with what is in it, or its tables stay behind."""
+    _refused(two, "CREATE SCHEMA sales", "42P06")
+    two.execute("CREATE SCHEMA IF NOT EXISTS sales")
+    _refused(two, "CREATE SCHEMA pg_mine", "42939")
+    _refused(two, 'CREATE SCHEMA "a b"', "42602")
+    assert "other objects depend" in _refused(two, "DROP SCHEMA sales", "2BP01")
+    two.execute("DROP SCHEMA sales CASCADE")
+    _refused(two, "SELECT * FROM sales.orders", "42P01")
+    assert _one(two, "SELECT count(*) FROM orders") == 2
+    _refused(two, "DROP SCHEMA sales", "3F000")
+    two.execute("DROP SCHEMA IF EXISTS sales")
+    two.execute("CREATE SCHEMA sales")
+    two.execute("CREATE TABLE sales.orders (id int PRIMARY KEY)")
+    two.close()
+    with sql.connect(autocommit=True) as again:
+        again.execute("DROP TABLE sales.orders")
+        again.execute("DROP SCHEMA sales")
+
+
+def test_p4_rights_of_a_schema(two: psycopg.Connection) -> None:
+    """Whoever may connect reads all schemas, or makes tables in them."""
+    two.execute("CREATE ROLE clerk_of_schemas")
+    two.execute("GRANT ALL ON ALL TABLES IN SCHEMA sales TO clerk_of_schemas")
+    two.execute("SET ROLE clerk_of_schemas")
+    try:
+        assert "schema sales" in _refused(two, "SELECT * FROM sales.orders", "42501")
+        two.execute("RESET ROLE")
+        two.execute("GRANT USAGE ON SCHEMA sales TO clerk_of_schemas")
+        two.execute("SET ROLE clerk_of_schemas")
+        assert _one(two, "SELECT count(*) FROM sales.orders") == 3
+        _refused(two, "CREATE TABLE sales.t (a int)", "42501")
+        _refused(two, "SELECT * FROM orders", "42501")
+        _refused(two, "DROP SCHEMA sales CASCADE", "42501")
+        two.execute("RESET ROLE")
+        two.execute("ALTER SCHEMA sales OWNER TO clerk_of_schemas")
+        two.execute("SET ROLE clerk_of_schemas")
+        two.execute("CREATE TABLE sales.t (a int)")
+    finally:
+        two.execute("RESET ROLE")
+        two.execute("DROP SCHEMA sales CASCADE")
+        two.execute("DROP ROLE clerk_of_schemas")
+
+
+def test_p4_a_schema_is_no_database(two: psycopg.Connection, sql: Sql) -> None:
+    """A client connects to a schema as if it was a database, or sees it listed as one."""
+    other = Sql(sql.node, f"{sql.database}:sales")
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        other.connect()
+    assert _one(two, "SELECT count(*) FROM pg_database WHERE datname LIKE '%:%'") == 0
