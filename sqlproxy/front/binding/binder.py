@@ -306,6 +306,26 @@ class Binder:
             return self._rows(name, left, right, pos)
         return self.operator(name, left, right, pos)
 
+    def _part(self, name: str, left: Expr, right: Expr, pos: int) -> Expr:
+        """Parts of two rows. Of rows in rows NULLs are alike: that is records' own equality."""
+        if name in ("=", "<>", "!=") and isinstance(left, RowExpr) and isinstance(right, RowExpr):
+            return self._alike(left, right, name == "=", pos)
+        return self.operator(name, left, right, pos)
+
+    def _alike(self, left: Expr, right: Expr, negated: bool, pos: int) -> Expr:
+        """left IS [NOT] DISTINCT FROM right."""
+        if not (isinstance(left, RowExpr) and isinstance(right, RowExpr)):
+            return self._distinct_of(left, right, negated, pos)
+        if len(left.args) != len(right.args):
+            raise SqlError(
+                DATATYPE_MISMATCH,
+                "cannot compare record types with different numbers of columns",
+                position=pos,
+            )
+        pairs = zip(left.args, right.args, strict=True)
+        parts = tuple(self._alike(a, b, negated, pos) for a, b in pairs)
+        return Logic(op="and" if negated else "or", args=parts, pos=pos - 1)
+
     def _rows(self, name: str, left: RowExpr, right: RowExpr, pos: int) -> Expr:
         if len(left.args) != len(right.args):
             raise SqlError(
@@ -315,9 +335,9 @@ class Binder:
             raise unsupported("comparing rows of zero length", position=pos)
         pairs = list(zip(left.args, right.args, strict=True))
         if len(pairs) == 1:
-            return self._compared(name, *pairs[0], pos)
+            return self._part(name, *pairs[0], pos)
         if name in ("=", "<>", "!="):
-            parts = tuple(self._compared(name, a, b, pos) for a, b in pairs)
+            parts = tuple(self._part(name, a, b, pos) for a, b in pairs)
             return Logic(op="and" if name == "=" else "or", args=parts, pos=pos - 1)
         equal = tuple(self.operator("=", a, b, pos) for a, b in pairs)
         if name not in _NEGATED:
@@ -517,17 +537,15 @@ class Binder:
         pos = at(body)
         negated = body["kind"] == "AEXPR_NOT_DISTINCT"
         left, right = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
-        if isinstance(left, RowExpr) and isinstance(right, RowExpr):
-            if len(left.args) != len(right.args):
-                raise SqlError(
-                    SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
-                )
-            parts = tuple(
-                self._distinct_of(a, b, negated, pos)
-                for a, b in zip(left.args, right.args, strict=True)
+        if (
+            isinstance(left, RowExpr)
+            and isinstance(right, RowExpr)
+            and len(left.args) != len(right.args)
+        ):
+            raise SqlError(
+                SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
             )
-            return Logic(op="and" if negated else "or", args=parts, pos=pos - 1)
-        return self._distinct_of(left, right, negated, pos)
+        return self._alike(left, right, negated, pos)
 
     def _distinct_of(self, left: Expr, right: Expr, negated: bool, pos: int) -> Expr:
         for one, other in ((left, right), (right, left)):

@@ -1,7 +1,7 @@
 -- rows as values, and jsonpath
 select count(distinct (a, n)), count(distinct (a, b)), count((a, b)), count(distinct row(b)) from (values (1, 'x', 1.0), (1, 'x', 1.00), (null, 'y', null), (null, 'y', null), (2, null, 3)) r(a, b, n)
 select b, count(distinct (a, n)) filter (where a > 0) from (values (1, 'x', 1.0), (1, 'x', 1.00), (2, 'x', 2), (null, 'y', null)) r(a, b, n) group by b order by b
-select distinct (n, b) is null, (b, '') from (values (1, 'x', 1.0), (1, 'x', 1.00), (null, 'y', null)) r(a, b, n) order by 2
+select distinct (n, b) is null, (b, 'q'::text) from (values (1, 'x', 1.0), (1, 'x', 1.00), (null, 'y', null)) r(a, b, n) order by 2
 select distinct (a, b) from pair where a < 3
 select distinct (a, b) from pair where a < 3 order by (a, b) desc
 select (a, b), count(*) from pair where a < 3 group by (a, b) order by 1
@@ -12,7 +12,7 @@ select (a, b), row(v) from pair where a = 1 order by b
 select row(1, 2.50, 'a b', null, true, '{"a": 1}'::jsonb, array[1, 2], 'q"\,()'), row(), row(null), row(''), row(1, row(2, 'x y'))
 select row('2020-01-02'::date, '2020-01-02 03:04:05+00'::timestamptz, interval '1 day 2 hours', '\x00ff'::bytea, 1.5::float8)
 select (1, 2)::text, length(row('a', null)::text), coalesce((1, 2), (3, 4)), case when true then row(1) else row(2) end
-select ((1, 2), 3) = ((1, 2), 3), ((1, null), 3) = ((1, 2), 3), ((1, 2), 3) <> ((1, 3), 3), row(row(1)) = row(row(2))
+select ((1, 2), 3) = ((1, 2), 3), ((1, null::int), 3) = ((1, 2), 3), ((1, 2), 3) <> ((1, 3), 3), row(row(1)) = row(row(2))
 select (1, 2) between (1, 1) and (1, 3), (2, 0) not between (1, 1) and (1, 3)
 select pg_typeof((1, 2)), to_json((1, 'a')), row_to_json(row(1, 'a', null)), to_jsonb(row(1, 2, row(3))), json_build_object('a', (1, 2)), jsonb_build_array((1, 'b'))
 select json_agg((a, b) order by b) from pair where a = 1
