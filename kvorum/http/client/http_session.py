@@ -94,7 +94,8 @@ class HttpSession:
         body: dict[str, object] = {"ns": ns, "table": table, "key": key}
         if wait != "wait":
             body["wait"] = wait
-        answer = await self._post("lock", body)
+        # Nothing but the transaction has it, and it is the same twice: nobody need doubt it.
+        answer = await self._post("lock", body, twice="none")
         return None if answer["value"] is None else _own(answer)
 
     async def commit(self) -> int:
