@@ -98,6 +98,15 @@ async def own_type(t: Writer, namespace: str, name: str, owner: str) -> None:
     await relations.put_type(t, replace(one, owner=owner))
 
 
+async def own_function(t: Writer, namespace: str, name: str, owner: str) -> None:
+    """`name`: in the catalog. Raises KvorumError (42883), SqlError (42704: the role)."""
+    await roles.known(t, owner)
+    one = await relations.find_function(t, namespace, name)
+    if one is None:
+        raise refusal("42883", f"function {name} does not exist")
+    await relations.put_function(t, replace(one, owner=owner))
+
+
 async def _own(t: Writer, namespace: str, one: Relation, owner: str) -> None:
     old = one.owner or OWNER
     owned: list[Sequence] = []
@@ -136,6 +145,9 @@ async def reassign(t: Writer, namespace: str, names: Iterable[str], owner: str) 
     for kind in there.types:
         if (kind.owner or OWNER) in wanted:
             await relations.put_type(t, replace(kind, owner=owner))
+    for function in there.functions:
+        if (function.owner or OWNER) in wanted:
+            await relations.put_function(t, replace(function, owner=owner))
     for one in there:
         dependent = isinstance(one, Sequence) and one.owned_by is not None
         if (one.owner or OWNER) in wanted and not dependent:

@@ -28,7 +28,7 @@ from sqlproxy.catalog import catalog, grants, relations, tokens
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import PUBLIC, database_of, schema_of
-from sqlproxy.rows.schema import Acl
+from sqlproxy.rows.schema import Acl, EnumType, Relation, SqlFunction
 from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
 
 INVALID_GRANT: Final = "0LP01"
@@ -169,7 +169,8 @@ async def dependents(t: Reader, name: str) -> list[str]:
             what = f"default privileges on new {kind}s of role {creator} in database {space.name}"
             found += about(creator, acl, what)
         there = await relations.list_relations(t, space.name, creating=True)
-        for one in (*there, *there.types):
+        owned: list[Relation | EnumType | SqlFunction] = [*there, *there.types, *there.functions]
+        for one in owned:
             found += about(one.owner, one.acl, f"{one.kind} {database}.{schema}.{one.name}")
     return found
 

@@ -8,6 +8,7 @@ refused with what there is instead (0A000).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlproxy.front.binding.fromitems import check_schema
@@ -219,7 +220,40 @@ def _query(body: Node, options: dict[str, Any]) -> str:
     return parts[0]
 
 
-# -- DROP
+# -- DROP, and what else names one
+
+
+def named_function(part: Node, names: Names) -> SqlFunction:
+    """What an ObjectWithArgs names. Raises 42883, 42725."""
+    title, types = _meant(part, names)
+    own = names.functions(title)
+    if types is not None:
+        wanted = catalog_name(title, types)
+        found = next((one for one in own if one.name == wanted), None)
+        if found is None:
+            raise SqlError(UNDEFINED_FUNCTION, f"function {_shown(title, types)} does not exist")
+        return found
+    if not own:
+        raise SqlError(UNDEFINED_FUNCTION, f'could not find a function named "{title}"')
+    if len(own) > 1:
+        raise SqlError(
+            AMBIGUOUS_FUNCTION,
+            f'function name "{title}" is not unique',
+            hint="Specify the argument list to select the function unambiguously.",
+        )
+    return own[0]
+
+
+def _meant(part: Node, names: Names) -> tuple[str, list[int] | None]:
+    """The name and the types of the arguments; None: they are not said."""
+    title = _title(strings(part["objname"]), names)
+    if part.get("args_unspecified"):
+        return title, None
+    return title, [type_of(one["TypeName"], names)[0] for one in part.get("objargs", ())]
+
+
+def _shown(title: str, types: Sequence[int]) -> str:
+    return f"{title}({','.join(map(format_type, types))})"
 
 
 def drop(body: Node, names: Names) -> d.DropFunctions | Ignored:
@@ -227,29 +261,13 @@ def drop(body: Node, names: Names) -> d.DropFunctions | Ignored:
     found: list[str] = []
     skipped: list[str] = []
     for node in body["objects"]:
-        part = node["ObjectWithArgs"]
-        title = _title(strings(part["objname"]), names)
-        own = names.functions(title)
-        if part.get("args_unspecified"):
-            if len(own) > 1:
-                raise SqlError(
-                    AMBIGUOUS_FUNCTION,
-                    f'function name "{title}" is not unique',
-                    hint="Specify the argument list to select the function unambiguously.",
-                )
-            said, missing = title, f'could not find a function named "{title}"'
-            wanted = own[0].name if own else ""
-        else:
-            types = [type_of(one["TypeName"], names)[0] for one in part.get("objargs", ())]
-            said = f"{title}({','.join(map(format_type, types))})"
-            missing = f"function {said} does not exist"
-            wanted = catalog_name(title, types)
-        if any(one.name == wanted for one in own):
-            found.append(wanted)
-        elif body.get("missing_ok"):
-            skipped.append(f"function {said} does not exist, skipping")
-        else:
-            raise SqlError(UNDEFINED_FUNCTION, missing)
+        try:
+            found.append(named_function(node["ObjectWithArgs"], names).name)
+        except SqlError as error:
+            if error.sqlstate != UNDEFINED_FUNCTION or not body.get("missing_ok"):
+                raise
+            title, types = _meant(node["ObjectWithArgs"], names)
+            skipped.append(f"function {_shown(title, types or ())} does not exist, skipping")
     if not found:
         return Ignored("DROP FUNCTION", skipped[0], tuple(skipped[1:]))
     cascade = body.get("behavior") == "DROP_CASCADE"

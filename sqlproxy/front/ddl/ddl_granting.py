@@ -11,6 +11,7 @@ from sqlproxy.catalog.privileges import ALL, LETTERS
 from sqlproxy.front.binding.fromitems import check_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.statements import RoleOptions
+from sqlproxy.front.ddl.ddl_functions import named_function
 from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.syntax.syntax import Node, at, strings
 from sqlproxy.rows.naming import PUBLIC, named
@@ -69,8 +70,8 @@ class GrantRole:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOwner:
-    """`kind`: table, view, sequence, type, database or schema. `name` None: it is not there, and
-    need not be.
+    """`kind`: table, view, sequence, type, function, database or schema. `name` None: it is not
+    there, and need not be.
     """
 
     kind: str
@@ -234,7 +235,10 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
 
 
 def owner(body: Node, names: Names) -> ChangeOwner:
-    """ALTER DATABASE, SCHEMA and TYPE … OWNER TO."""
+    """ALTER DATABASE, SCHEMA, TYPE and FUNCTION … OWNER TO."""
+    if body["objectType"] in ("OBJECT_FUNCTION", "OBJECT_ROUTINE"):
+        name = named_function(body["object"]["ObjectWithArgs"], names).name
+        return ChangeOwner("function", name, role_name(body["newowner"]))
     if body["objectType"] == "OBJECT_TYPE":
         words = strings(body["object"]["List"]["items"])
         for schema in words[-2:-1]:

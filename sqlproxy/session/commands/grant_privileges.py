@@ -176,6 +176,11 @@ async def change_owner(session: State, bound: g.ChangeOwner) -> str:
             raise SqlError("42704", f'type "{name}" does not exist')
         session.permits.check_owner(declared, kind)
         own = granting.own_type
+    elif bound.kind == "function":
+        if (function := declared.function(name)) is None:
+            raise SqlError("42883", f"function {name} does not exist")
+        session.permits.check_owner(declared, function)
+        own = granting.own_function
     else:
         session.permits.check_owner(declared, declared.named_relation(name))
     owner = await new_owner(session, bound.owner)

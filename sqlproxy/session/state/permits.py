@@ -300,7 +300,7 @@ class Permits:
             raise denied(one)
         return False
 
-    def check_owner(self, declared: Declared, one: Relation | EnumType) -> None:
+    def check_owner(self, declared: Declared, one: Relation | EnumType | SqlFunction) -> None:
         """Raises SqlError (42501)."""
         if not self.free:
             self._owns(declared, one)

@@ -207,3 +207,4 @@ unlisten *
 unlisten x
 do $$ begin null; end $$
 do language plpgsql $$ begin insert into t values (1, 'x'); end $$
+alter function f(int) owner to bob
