@@ -54,7 +54,8 @@ TXN_STATUS_RETENTION_MS: Final = 86_400_000
 TXN_BUFFER_BYTES_MAX: Final = 4096 * MiB  # keys and values that one transaction writes …
 TXN_KEYS_MAX: Final = 4_000_000  # … and how many keys; what does not fit in memory is spilled …
 TXN_SPILL_BYTES: Final = 32 * MiB  # … to a temporary file of the client above so much at once
-TXN_STREAM_KEYS_MIN: Final = 25_000  # a commit of so many keys is streamed in chunks of intents
+# a commit of so many keys, which no entry holds, is streamed in chunks of intents
+TXN_STREAM_KEYS_MIN: Final = BATCH_OPS_MAX + 1
 TXN_MEMORY_BYTES_MAX: Final = 256 * MiB  # of one that is not spilled (serializable, procedures) …
 TXN_MEMORY_KEYS_MAX: Final = 1_000_000  # … and its keys
 SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
