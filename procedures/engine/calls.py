@@ -107,11 +107,11 @@ class Call(Waits[T]):
 class Gather(Waits[list[Any]]):
     """All of them."""
 
-    __slots__ = ("_all", "_errors")
+    __slots__ = ("_all", "errors")
 
     def __init__(self, flow: Flows, calls: Sequence[Call[Any]], errors: bool) -> None:
         super().__init__(flow)
-        self._all, self._errors = calls, errors
+        self._all, self.errors = calls, errors
 
     def calls(self) -> Sequence[Call[Any]]:
         return self._all
@@ -122,7 +122,7 @@ class Gather(Waits[list[Any]]):
             try:
                 found.append(call.result())
             except StepFailed as error:
-                if not self._errors:
+                if not self.errors:
                     raise
                 found.append(error)
         return found
@@ -132,7 +132,7 @@ class Gather(Waits[list[Any]]):
 
     def _failed(self) -> list[Call[Any]]:
         """Those with which all has failed."""
-        return [] if self._errors else [call for call in self._all if call.entry.status == FAILED]
+        return [] if self.errors else [call for call in self._all if call.entry.status == FAILED]
 
 
 class First(Waits[tuple[int | None, Any]]):

@@ -9,7 +9,10 @@ be awaited or not, both do the same. In a plain (not async) step the reads block
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -441,6 +444,7 @@ class StepContext(Outside):
         "parent",
         "round",
         "step",
+        "threads",
         "too_early",
         "txn",
         "wake",
@@ -464,6 +468,7 @@ class StepContext(Outside):
         one_attempt: bool = False,
         take_ids: TakeIds | None = None,
     ) -> None:
+        self.threads: Executor | None = None  # for parts of it
         self._early = early
         self._take_ids = take_ids  # for procedures that it starts
         self._starts: list[Start] = []
@@ -576,6 +581,11 @@ class StepContext(Outside):
         return self._run(self.start([(name, args, options, token, cancel)], first=True))
 
     # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
+    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """A call of users' plain code, beside the loop."""
+        call = functools.partial(contextvars.copy_context().run, fn, *args)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
     async def start(
         self, some: Sequence[tuple[str, object, Options, str, bool]], *, first: bool = False
     ) -> Any:

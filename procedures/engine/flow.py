@@ -280,8 +280,17 @@ class Flow:
         self._begin(waits)
         try:
             if (steps := self._to_do(waits)) is not None:
-                await self._look(waits) if not steps else await self._carried_out(steps)
+                if steps:
+                    await self._carried_out(steps, tolerant=_tolerant(waits))
+                else:
+                    await self._look(waits)
             return self._settled(waits)
+        except asyncio.CancelledError:  # what it wrote so far must not be kept with what follows
+            self._ended = InvalidArgument(
+                f"{self.name}: the function cancelled {waits.calls()[0].entry.text} while it ran; "
+                "attempt_ms= limits an attempt, timeout_ms= of flow.wait_any(…) a wait"
+            )
+            raise
         finally:
             self._busy = False
 
@@ -295,9 +304,9 @@ class Flow:
                 if not steps:
                     txn.wait(self._look(waits))
                 elif len(steps) == 1 and not inspect.iscoroutinefunction(steps[0].fn):
-                    self._carried_out_here(steps[0])
+                    self._carried_out_here(steps[0], tolerant=_tolerant(waits))
                 else:
-                    txn.wait(self._carried_out(steps))
+                    txn.wait(self._carried_out(steps, tolerant=_tolerant(waits)))
             return self._settled(waits)
         finally:
             self._busy = False
@@ -368,6 +377,7 @@ class Flow:
                 entry.status = DONE if done.ok else FAILED
                 entry.value = done.result if done.ok else _known_error(done.error)
             if entry.status != OPEN and isinstance(waits, First):
+                self._acted = True  # which it was is stored before a step relies on it
                 return
 
     @property
@@ -383,13 +393,16 @@ class Flow:
         return txn
 
     # -- steps
-    async def _carried_out(self, calls: list[Call[Any]]) -> None:
-        """Run them, in this execution's transaction. Raises StepFailed, Parked."""
-        if len(calls) == 1:
-            outcomes = [await self._tried(calls[0])]
-        else:
-            outcomes = await asyncio.gather(*map(self._tried, calls))
-        self._keep(calls, outcomes)
+    async def _carried_out(self, calls: Sequence[Call[Any]], *, tolerant: bool) -> None:
+        """Run them, in this execution's transaction. `tolerant`: without those that fail. Raises
+        StepFailed, Parked.
+        """
+        while calls:
+            if len(calls) == 1:
+                outcomes = [await self._tried(calls[0])]
+            else:
+                outcomes = await asyncio.gather(*map(self._tried, calls))
+            calls = self._keep(calls, outcomes, tolerant=tolerant)
 
     async def _tried(self, call: Call[Any]) -> object:
         try:
@@ -403,9 +416,9 @@ class Flow:
         if inspect.iscoroutinefunction(fn):
             return await fn(self._context(call, self._txn), *call.args)
         ctx = self._context(call, SyncStepTxn(self._txn, loop))
-        return await asyncio.to_thread(fn, ctx, *call.args)
+        return await self._ctx.in_thread(fn, ctx, *call.args)
 
-    def _carried_out_here(self, call: Call[Any]) -> None:
+    def _carried_out_here(self, call: Call[Any], *, tolerant: bool) -> None:
         """A plain step in a plain function: in its thread."""
         assert call.fn is not None, call.entry.text
         outcome: object
@@ -413,7 +426,7 @@ class Flow:
             outcome = call.fn(self._context(call, self._ctx.txn), *call.args)
         except Exception as error:  # noqa: BLE001  users' code: whatever it raises
             outcome = _Raised(error)
-        self._keep([call], [outcome])
+        self._keep([call], [outcome], tolerant=tolerant)
 
     def _context(self, call: Call[Any], txn: object) -> CallContext:
         ctx = copy.copy(self._ctx)
@@ -425,22 +438,36 @@ class Flow:
         assert isinstance(ctx, CallContext)
         return ctx
 
-    def _keep(self, calls: Sequence[Call[Any]], outcomes: Sequence[object]) -> None:
-        """What they gave, if none of them failed."""
+    def _keep(
+        self, calls: Sequence[Call[Any]], outcomes: Sequence[object], *, tolerant: bool
+    ) -> Sequence[Call[Any]]:
+        """What they gave, if none of them failed. Else nothing of them is kept, and if that is
+        tolerated the others run again, with the same tokens: those are given back.
+        """
         values = []
         for call, outcome in zip(calls, outcomes, strict=True):
-            if isinstance(outcome, _Raised):
-                self._failed(call, outcome.error)
             try:
-                values.append(plain_result(call, outcome))
-            except KvorumError as error:
-                self._failed(call, error)
+                values.append(self._value(call, outcome))
+            except StepFailed:
+                if not tolerant:
+                    raise
+        if len(values) < len(calls):
+            return [call for call in calls if call.entry.status == OPEN]
         self._acted = self._took = True
         for call, value in zip(calls, values, strict=True):
             call.entry.status, call.entry.value = DONE, value
             self._labels.append(call.entry.name)
             if call.undo is not None:
                 call.entry.seq, self._undoes = self._ctx.record.seq, PUSH
+        return ()
+
+    def _value(self, call: Call[Any], outcome: object) -> object:
+        if isinstance(outcome, _Raised):
+            self._failed(call, outcome.error)
+        try:
+            return plain_result(call, outcome)
+        except KvorumError as error:
+            self._failed(call, error)
 
     def _failed(self, call: Call[Any], error: Exception) -> NoReturn:
         """A step raised: it is tried again, or that is what it gives, and nothing of it is kept."""
@@ -459,6 +486,16 @@ class Flow:
         self._acted = True
         self._labels.append(call.entry.name)
         raise StepFailed(failure) from error
+
+    def _own_failure(self, error: BaseException) -> BaseException:
+        """What the function itself raised: its word, which no policy of a step repeats."""
+        if self._ended is not None or isinstance(error, StepFailed):
+            return error
+        if not isinstance(error, KvorumError):
+            return StepFailed(step_error(error, self._definition, RUN))
+        if error.disposition != "no":
+            return error
+        return StepFailed(located(core.error_failure(error), error, self._definition, RUN))
 
     def _failure(self, call: Call[Any], error: Exception) -> Failure:
         if isinstance(error, KvorumError):
@@ -524,6 +561,10 @@ class Flow:
             if call.undo is None:
                 raise self._changed(f"{call.entry.text} has no undo any more")
         return calls[::-1]
+
+
+def _tolerant(waits: Waits[Any]) -> bool:
+    return isinstance(waits, Gather) and waits.errors
 
 
 @dataclass(frozen=True, slots=True)

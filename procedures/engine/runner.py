@@ -135,6 +135,9 @@ class Runner:
     def __init__(self, threads: int) -> None:
         most = threads + PROCEDURE_STUCK_HIRED_MAX
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="procedure")
+        # Of what one step has run in threads: never the same, whose threads wait for these; nor the
+        # loop's own, in which a node in this process writes its log.
+        self._parts = ThreadPoolExecutor(threads, thread_name_prefix="procedure-part")
         self._places = Places(threads)
         self.extra = 0  # more may run, because so many are stuck
 
@@ -185,6 +188,7 @@ class Runner:
         self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
     ) -> Ended:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
+        ctx.threads = self._parts
         try:
             if method.is_async:
                 code = Driven(method.method(make(), ctx))
@@ -258,6 +262,7 @@ class Runner:
     def close(self) -> None:
         """Running threads end by themselves; their steps no longer count."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._parts.shutdown(wait=False, cancel_futures=True)
 
     async def closed(self) -> None:
         """Nothing of it is left, of what `close` can end."""

@@ -179,7 +179,7 @@ class _Made:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked
-            raised = error
+            raised = flow._own_failure(error)
         await flow._start()
         return flow._end_of(value, raised)
 
@@ -188,7 +188,7 @@ class _Made:
         try:
             value = self._call(flow, ctx)
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked
-            raised = error
+            raised = flow._own_failure(error)
         if flow._starts:
             ctx.txn.wait(flow._start())
         return flow._end_of(value, raised)
@@ -206,7 +206,7 @@ class _Made:
             if inspect.iscoroutinefunction(undo):
                 await undo(own, *args)
             else:
-                await asyncio.to_thread(undo, own, *args)
+                await ctx.in_thread(undo, own, *args)
 
     def _undo_plain(self, ctx: StepContext) -> None:
         flow = Flow(ctx, self.undo, replays=True)

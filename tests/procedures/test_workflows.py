@@ -8,8 +8,10 @@ import asyncio
 import functools
 import re
 import sys
+import threading
 import types
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from tests.procedures.test_talking import summing
 from tests.procedures.zoo import breaks, bump, count_down, count_up
 
 REMOTE = pytest.mark.parametrize("remote", [False, True], ids=["master", "worker"])
+BLOCKED, GO = threading.Semaphore(0), threading.Event()
 NOTES: list[str] = []  # of code between steps, and of tries
 
 
@@ -222,6 +225,51 @@ async def misused(flow: Flow, how: str) -> Any:
             await flow.gather()
 
 
+@workflow("wf.tolerant")
+async def tolerant(flow: Flow) -> Any:
+    async def fine(ctx: StepContext) -> str:
+        NOTES.append(ctx.token)
+        await bump(ctx, "fine")
+        return "fine"
+
+    calls = [flow.step(fine), flow.step(breaks, "broken"), flow.step(fine)]
+    said = await flow.gather(*calls, errors=True)
+    return [one.code if isinstance(one, StepFailed) else one for one in said]
+
+
+@workflow("wf.decides")
+async def decides(flow: Flow) -> Any:
+    async def act(ctx: StepContext, which: Any) -> Any:
+        NOTES.append(str(which))
+        if len(NOTES) < 3:
+            raise Refused("not yet", code="NOT_YET")
+        return which
+
+    which, _ = await flow.wait_any(flow.signal("stop"), timeout_ms=1_000)
+    return await flow.step(act, which, retry=retry(attempts=5, first_ms=1_000))
+
+
+@workflow("wf.gives_up", retry=retry(attempts=3, first_ms=1_000))
+async def gives_up(flow: Flow, how: str) -> Any:
+    NOTES.append(how)
+    if how == "refuses":
+        raise Refused("no more", code="NO_MORE")
+    raise KeyError(how)
+
+
+async def dawdle(ctx: StepContext) -> None:
+    await bump(ctx, "dawdled")
+    await slow(ctx)
+
+
+@workflow("wf.cut")
+async def cut(flow: Flow) -> None:
+    try:
+        await asyncio.wait_for(flow.step(dawdle), 0.001)
+    except TimeoutError:
+        await flow.step(count_up, "other")
+
+
 async def slow(ctx: StepContext) -> None:
     await asyncio.sleep(0.01)
 
@@ -231,7 +279,22 @@ async def _await(call: Awaitable[Any]) -> Any:
 
 
 TYPES: list[Any] = [
-    *(typed, decorated, untyped, retried, all_or_nothing, waits, external, hides, rounds, misused),
+    *(
+        cut,
+        tolerant,
+        decides,
+        gives_up,
+        typed,
+        decorated,
+        untyped,
+        retried,
+        all_or_nothing,
+        waits,
+        external,
+        hides,
+        rounds,
+        misused,
+    ),
 ]
 
 
@@ -408,6 +471,65 @@ def test_j23_misuse_is_told(how: str, code: str, says: str) -> None:
     in_office(test, False, TYPES)
 
 
+def test_j23_half_a_step_is_not_kept_with_the_next_one() -> None:
+    """What a step that the function cancelled had written was committed with another step."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.cut")
+        assert record.error is not None
+        assert "cancelled step dawdle while it ran" in record.error.message
+        assert [office.lab.number(key) for key in ("dawdled", "other")] == [0, 0]
+
+    in_office(test, False, TYPES)
+
+
+@pytest.mark.parametrize(("how", "code"), [("refuses", "NO_MORE"), ("breaks", "STEP_ERROR")])
+def test_j23_what_the_function_raises_is_its_word(how: str, code: str) -> None:
+    """The policy of its steps had the function itself say three times that it fails."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.gives_up", how)
+        assert record.error is not None
+        assert (record.error.code, NOTES) == (code, [how])
+        assert record.error.file.endswith("test_workflows.py")
+
+    in_office(test, False, TYPES)
+
+
+@REMOTE
+def test_j23_what_is_tolerated_is_in_the_list(remote: bool) -> None:
+    """One failure was that of all, or the others ran under new tokens, or were kept twice."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.tolerant")
+        assert result(record) == ["fine", "STEP_ERROR", "fine"]
+        assert [office.lab.number(key) for key in ("fine", "broken")] == [2, 0]
+        assert len(NOTES) == 4
+        assert len(set(NOTES)) == 2
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+def test_j23_what_came_first_is_stored_before_a_step_relies_on_it(remote: bool) -> None:
+    """A step that a timeout led to had failed once, and its next attempt was another one's: a
+    signal had come meanwhile.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert executor.rows is not None
+        id = await executor.submit(submission("wf.decides"))
+        await asyncio.sleep(1.3)
+        assert NOTES == ["None"]
+        reign = executor._turns.reign
+        await inbox.send(executor.rows, id, "stop", plain_data.pack(1), None, reign)
+        executor.signal(inbox.signal_event(id, "stop"))
+        assert result(await executor.wait(id, 20_000)) is None
+        assert NOTES == ["None"] * 3
+
+    in_office(test, remote, TYPES)
+
+
 # ---------------------------------------------------------------------- code that changes
 def _version(calls: list[str], wait: str = "go") -> Any:
     """A workflow `wf.changing` that makes these calls, as if its module had been edited."""
@@ -577,6 +699,30 @@ async def take_async(ctx: Any, item: str, count: int) -> int:
     left = int(row.value if row else b"10") - count
     ctx.txn.table("shop", "stock").put(item, str(left))
     return left
+
+
+def block(ctx: Any) -> None:
+    BLOCKED.release()
+    assert GO.wait(30)
+
+
+@kvorum.workflow
+async def blocking(flow: kvorum.Flow) -> None:
+    await flow.step(block)
+
+
+async def test_j23_plain_steps_leave_the_loops_threads_to_the_node(tmp_path: Path) -> None:
+    """A node in the same program writes its log in the threads of its loop, which steps filled."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    async with aopen(tmp_path, procedures=[blocking]) as p:
+        try:
+            ids = [await p.submit(blocking) for _ in range(2)]
+            for _ in ids:
+                assert await asyncio.wait_for(asyncio.to_thread(BLOCKED.acquire, True, 5), 5)
+        finally:
+            GO.set()
+        for id in ids:
+            await p.wait(id, timeout_ms=30_000)
 
 
 @kvorum.workflow
