@@ -41,7 +41,7 @@ async def quiet(*listeners: Sql) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_p10_all_nodes_hear_what_was_committed_in_one_order(seed: int) -> None:
     """Sessions at two nodes would hear different things, in different orders, or of what was never
     committed.
@@ -90,6 +90,7 @@ def test_p10_all_nodes_hear_what_was_committed_in_one_order(seed: int) -> None:
     run(main, seed)
 
 
+@pytest.mark.slow
 def test_p10_a_failed_transaction_says_nothing_and_hears_nothing() -> None:
     """A LISTEN whose transaction failed would count, or a NOTIFY whose transaction met a conflict
     be heard; or one that says something and writes rows be told before they are there.
