@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo manifests deb image test test-all run-fast run-all lint types imports format sync bench sim verify drills harness attack attack-sql admin clients dist lock setup clean distclean
+.PHONY: help demo manifests deb image test test-all run-fast run-all lint types imports format sync bench sim verify drills harness attack attack-sql admin clients suites dist lock setup clean distclean
 
 # Types and contracts of imports are checked beside the tests, once style is right: mypy from nothing
 # keeps one core busy for a minute, and none of them would use the other. It gives way to them: they
@@ -101,6 +101,9 @@ attack: setup ## a million hostile inputs to every decoder and port (INPUTS=1000
 clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc against a node (needs Node 20, Java 17)
 	@scripts/clients.sh
 	@$(PY) -m pytest -n 0 -m clients tests/clients/sql/test_foreign_clients.py
+
+suites: setup ## asyncpg's and Django's own tests against a node
+	@$(PY) -m pytest -n 0 -o faulthandler_timeout=0 -m clients tests/clients/sql/suites
 
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
 	@$(PY) -m tests.clients.sql.admin_browser

@@ -1,8 +1,6 @@
 """What a foreign suite's tests came to: a JSON object per line in the file that SUITE_OUTCOMES
-names.
-
-Loaded within the suite's own process: as a plugin of pytest (`-p reporting`), and as Django's
-TEST_RUNNER. It imports nothing of ours.
+names. A plugin of pytest (`-p reporting`), and Django's TEST_RUNNER, in the suite's own process; it
+imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -12,25 +10,10 @@ import os
 import unittest
 from typing import Any
 
-import pytest
-
 
 def _write(test: str, outcome: str, text: str = "") -> None:
     with open(os.environ["SUITE_OUTCOMES"], "a", encoding="utf-8") as out:
         out.write(json.dumps({"test": test, "outcome": outcome, "text": text[-4000:]}) + "\n")
-
-
-# ------------------------------------------------------------------------------------------- pytest
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart() -> None:
-    """SQLAlchemy makes two extensions in each database that it tests; no test needs them."""
-    try:
-        from sqlalchemy.dialects.postgresql import provision
-    except ImportError:
-        return
-    provision.post_configure_engine.fns.pop("postgresql")
 
 
 def pytest_collectreport(report: Any) -> None:
@@ -43,8 +26,6 @@ def pytest_runtest_logreport(report: Any) -> None:
     if report.when == "call" or report.outcome != "passed":
         _write(report.nodeid, report.outcome, report.longreprtext if report.failed else "")
 
-
-# ------------------------------------------------------------------------------------------- Django
 
 try:
     from django.test.runner import DiscoverRunner

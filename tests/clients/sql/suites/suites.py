@@ -43,80 +43,48 @@ class Server:
 @dataclass(frozen=True)
 class Suite:
     """`command`: words behind the interpreter, with {port}, {user}, {database}; `folder`: from
-    where, below the archive's; `environment`: what else it reads, with the same; `library`: what it
-    tests, if this environment has it not.
+    where, below the archive's; `environment`: what else it reads, with the same; `libraries`: what
+    this environment has not.
     """
 
     archive: str
     folder: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
-    library: str = ""
+    libraries: tuple[str, ...] = ()
 
 
-_PYTEST = ("-s", "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider")
+_PYTEST = (
+    *("-s", "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider"),
+    "--continue-on-collection-errors",
+)
 
 SUITES = {
-    "sqlalchemy": Suite(
-        "sqlalchemy-2.1.9",
-        "",
-        (
-            *_PYTEST,
-            "--maxfail=100000",
-            "--tb=short",
-            "--dburi",
-            "postgresql+psycopg://{user}@127.0.0.1:{port}/{database}?options={url_options}",
-            "test/dialect/test_suite.py",
-        ),
-    ),
-    "sqlalchemy_dialect": Suite(
-        "sqlalchemy-2.1.9",
-        "",
-        (
-            *_PYTEST,
-            "--maxfail=100000",
-            "--tb=short",
-            "--dburi",
-            "postgresql+psycopg://{user}@127.0.0.1:{port}/{database}?options={url_options}",
-            *(
-                f"test/dialect/postgresql/test_{which}.py"
-                for which in ("dialect", "on_conflict", "query", "reflection", "types")
-            ),
-        ),
-    ),
     "asyncpg": Suite(
         "asyncpg-0.32.0",
         "tests",
-        (*_PYTEST, "--tb=short", "."),
+        (
+            *(*_PYTEST, "--tb=short", "--ignore=test__sourcecode.py"),
+            # It waits for ever for a notice that tells a line of PostgreSQL's own source.
+            "--deselect=tests/test_listeners.py::TestLogListeners::test_log_listener_01",
+            # Its own timeout meets a copy that has just ended, on a slow machine.
+            "--deselect=tests/test_copy.py::TestCopyTo::test_copy_to_table_timeout",
+            ".",
+        ),
         {
             "PGHOST": "127.0.0.1",
             "PGPORT": "{port}",
             "PGUSER": "{user}",
-            "PGDATABASE": "{database}",
+            "PGDATABASE": "postgres",  # some of its tests name it
         },
-    ),
-    "psycopg2": Suite(
-        "psycopg2_binary-2.9.13",
-        "",
-        (*_PYTEST, "--tb=short", "-c", os.devnull, "--rootdir", ".", "tests"),
-        {
-            "PSYCOPG2_TESTDB": "{database}",
-            "PSYCOPG2_TESTDB_HOST": "127.0.0.1",
-            "PSYCOPG2_TESTDB_PORT": "{port}",
-            "PSYCOPG2_TESTDB_USER": "{user}",
-        },
-        library="psycopg2-binary==2.9.13",
+        libraries=("distro==1.9.0",),
     ),
     "django": Suite(
         "django-5.2.19",
         "tests",
         (
-            "runtests.py",
-            "--settings=django_settings",
-            "--parallel=1",
-            "--noinput",
-            *("basic", "queries", "expressions", "aggregation"),
-            *("migrations", "schema", "transactions", "select_for_update"),
+            *("runtests.py", "--settings=django_settings", "--parallel=1", "--noinput"),
+            *("basic", "expressions", "aggregation"),
         ),
     ),
 }
@@ -151,28 +119,29 @@ def fetched(suite: Suite) -> Path:
     return there
 
 
-def with_library(suite: Suite) -> Path:
-    """Where the library is that a suite tests, if this environment has it not."""
+def with_libraries(suite: Suite) -> Path:
+    """Where the libraries are that this environment has not."""
     there = THERE / "python"
-    if suite.library and not (there / suite.library.partition("-")[0]).exists():
-        _pip("install --only-binary :all:", "--target", str(there), suite.library)
+    for library in suite.libraries:
+        name, _, version = library.replace("-", "_").partition("==")
+        if not (there / f"{name}-{version}.dist-info").exists():
+            _pip("install --only-binary :all:", "--target", str(there), library)
     return there
 
 
 def outcomes(name: str, server: Server, words: Sequence[str] = ()) -> dict[str, tuple[str, str]]:
     """Test → passed, failed or skipped, and what it said."""
     suite = SUITES[name]
-    options = server.options.replace(" ", "%20").replace("=", "%3D")
-    names = {**vars(server), "url_options": options}
+    names = vars(server)
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(os.environ.get("SUITE_OUTCOMES", Path(scratch, "outcomes")))
         env = {
             **os.environ,
             **{key: value.format(**names) for key, value in suite.environment.items()},
-            **{f"SUITE_{key.upper()}": str(value) for key, value in vars(server).items()},
+            **{f"SUITE_{key.upper()}": str(value) for key, value in names.items()},
             "SUITE_OUTCOMES": str(written),
             "PGOPTIONS": server.options,
-            "PYTHONPATH": os.pathsep.join((str(HERE), str(with_library(suite)))),
+            "PYTHONPATH": os.pathsep.join((str(HERE), str(with_libraries(suite)))),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         done = subprocess.run(

@@ -1,5 +1,5 @@
-"""SQLAlchemy's, asyncpg's, psycopg2's and Django's own tests against a node: what fails is what is
-listed with its reason (expected/), and all that is listed fails. `make suites` runs these.
+"""Other people's own tests against a node: what fails is what is listed with its reason
+(expected/), and all that is listed fails. `make suites` runs these.
 """
 
 from __future__ import annotations
