@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from sqlproxy.analytic import changing
-from sqlproxy.analytic.engine import Engine
+from sqlproxy.analytic.engine import Engine, Faulted
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.pieces import weighed
@@ -66,14 +66,14 @@ class DuckAnalytic:
         self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
     ) -> AsyncIterator[Sequence[Row]]:
         """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
-        given = False
+        given = careful = False
         failed: SqlError | None = None
         while True:
             selects = Selects(env, late=failed is not None)
             skips = any(lock.wait == "skip" for lock in select.locking)
             found = replace(select, limit=None, offset=None) if skips else select
             query = await aside(text, selects.query, found)
-            batches = self._batches(selects, query, reads, env, touched)
+            batches = self._batches(selects, query, reads, env, touched, careful=careful)
             if skips:
                 batches = _skipping(reads, batches, select, query, env)
             try:
@@ -82,6 +82,10 @@ class DuckAnalytic:
                     locks = query.held and not skips
                     yield await _locked(reads, batch, select, query.held) if locks else batch
                 return
+            except Faulted:
+                if given or careful:
+                    raise
+                careful = True
             except SqlError as error:
                 # DuckDB computes many rows at a time, and queries for all rows: what fails may
                 # stand after a LIMIT, or after rows that a cursor gives out first
@@ -92,7 +96,14 @@ class DuckAnalytic:
                 failed = error.bare()
 
     async def _batches(
-        self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
+        self,
+        selects: Selects,
+        query: Query,
+        reads: Reads,
+        env: Env,
+        touched: Touched,
+        *,
+        careful: bool = False,
     ) -> AsyncGenerator[Sequence[Row], None]:
         loaders = [Loader(source, self._engine) for source in selects.sources]
         try:
@@ -108,7 +119,7 @@ class DuckAnalytic:
                 or (len(text) + read) * _VECTOR > memory.now().limit
             ):
                 text = weighed(text, query.columns, selects.functions)
-            running = await self._engine.run(text, tables, selects.functions)
+            running = await self._engine.run(text, tables, selects.functions, careful=careful)
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):

@@ -6,6 +6,10 @@ those that are used (in the last RECENT_S: limits are not changed all the time).
 before another one came gives up what DuckDB can put into a file, and the other one has what is
 left then, at least a part of it (_LEAST). More tenants than SQL_ANALYTIC_DATABASES_MAX share. What
 goes into files has a bound, too: `spill_room`, asked when a tenant begins.
+
+After a fault of its own DuckDB refuses whatever is asked of that database: it is `lost`, and who
+comes next gets a new one. A query that met the fault may run again in one that is its own and
+leaves out what DuckDB is known to do wrong (`careful`).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +34,10 @@ _SETTINGS: Final = (
     "SET enable_progress_bar = false",
     "SET enable_external_access = false",
 )
+_CAREFUL: Final = "SET disabled_optimizers = 'build_side_probe_side'"
+"""DuckDB 2.0 fails over what comes of an outer join whose sides it has swapped: "dict-surviving
+join: … build pipeline is not single-source".
+"""
 
 
 class Database:
@@ -77,11 +86,18 @@ class Databases:
         self.bytes_max = bytes_max
         self._directory, self._monotonic = directory, monotonic
         self._all: list[Database] = []
+        self._numbers = count()  # of their folders
         self._lock = threading.Lock()
 
-    def enter(self, who: Who) -> Database:
+    def enter(self, who: Who, *, careful: bool = False) -> Database:
         """The one for a query of that tenant; `leave` follows."""
         with self._lock:
+            if careful:
+                found = self._opened()
+                found.root.execute(_CAREFUL)
+                found.bound(self.bytes_max // _LEAST)
+                found.queries = 1
+                return found
             now_s = self._monotonic()
             found = self._of(who, now_s)
             found.who, found.used_s = who, now_s
@@ -96,6 +112,15 @@ class Databases:
         with self._lock:
             database.queries -= 1
             database.used_s = self._monotonic()
+            if not (database.queries or database in self._all):
+                with suppress(duckdb.Error):
+                    database.root.close()
+
+    def lost(self, database: Database) -> None:
+        """DuckDB has given it up; it is closed when its last query leaves it."""
+        with self._lock:
+            if database in self._all:
+                self._all.remove(database)
 
     def flush(self) -> None:
         """Free pages go back to the system."""
@@ -145,7 +170,7 @@ class Databases:
             config={
                 "threads": SQL_ANALYTIC_THREADS,
                 "memory_limit": f"{self.bytes_max >> 20}MiB",
-                "temp_directory": str(self._directory() / f"duckdb-{len(self._all)}"),
+                "temp_directory": str(self._directory() / f"duckdb-{next(self._numbers)}"),
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "python_enable_replacements": False,

@@ -45,6 +45,10 @@ def _weight(batch: pa.RecordBatch) -> int:
     return sum(map(weight, batch.columns))
 
 
+class Faulted(SqlError):
+    """DuckDB met a fault of its own (XX000)."""
+
+
 class _Timed(Generic[T]):
     """A call in a thread; how long it took counts for who asked for it."""
 
@@ -119,9 +123,11 @@ class Engine:
             timed.count()
             del future  # it has the error, whose frames have it, and all that the call had
 
-    async def run(self, text: str, tables: dict[str, pa.Table], functions: Functions) -> Running:
-        """Start a query. Raises SqlError."""
-        running = Running(self, functions)
+    async def run(
+        self, text: str, tables: dict[str, pa.Table], functions: Functions, *, careful: bool = False
+    ) -> Running:
+        """Start a query; `careful`: after a fault. Raises SqlError."""
+        running = Running(self, functions, careful=careful)
         try:
             await running.start(text, tables)
         except BaseException:
@@ -151,8 +157,8 @@ class Engine:
 class Running:
     """One query under way: batches, until `close`."""
 
-    def __init__(self, engine: Engine, functions: Functions) -> None:
-        self._engine, self._functions = engine, functions
+    def __init__(self, engine: Engine, functions: Functions, *, careful: bool = False) -> None:
+        self._engine, self._functions, self._careful = engine, functions, careful
         self._database: Database | None = None
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._reader: pa.RecordBatchReader | None = None
@@ -164,7 +170,8 @@ class Running:
         await self._call(self._start, text, tables)
 
     def _start(self, text: str, tables: dict[str, pa.Table]) -> None:
-        self._database = self._engine.databases.enter(self._budget.who)
+        who = self._budget.who
+        self._database = self._engine.databases.enter(who, careful=self._careful)
         self._cursor = cursor = self._database.root.cursor()
         for name, table in tables.items():
             cursor.register(name, table)
@@ -254,7 +261,12 @@ class Running:
         if most < self._engine.bytes_max:
             memory += ", its part while others have queries"
         hint = "Read fewer rows or columns, or aggregate in parts."
-        return as_sql_error(error, memory=memory, hint=hint)
+        found = as_sql_error(error, memory=memory, hint=hint)
+        if not isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            return found
+        if self._database is not None:
+            self._engine.databases.lost(self._database)
+        return Faulted(found.sqlstate, found.message)
 
     async def close(self) -> None:
         """End it; fine twice."""

@@ -60,6 +60,29 @@ def limit_of(one: Database) -> int:
     return int(float(number) * {"MiB": MIB, "GiB": 1 << 30}[unit])
 
 
+def test_a_fault_of_duckdb_costs_no_other_query_its_database(databases: Databases) -> None:
+    """After a fault of its own DuckDB refuses all that is asked of that database: whatever a client
+    asked for, nobody's query would run until the process is started anew.
+    """
+    ann = account("ann")
+    one, same = databases.enter(ann), databases.enter(ann)
+    assert one is same
+    databases.lost(one)
+    other = databases.enter(ann)
+    assert other is not one
+    databases.leave(one)
+    one.root.execute("SELECT 1")  # a query is under way in it
+    databases.leave(one)
+    with pytest.raises(duckdb.Error):
+        one.root.execute("SELECT 1")
+    careful = databases.enter(ann, careful=True)
+    assert careful is not other
+    databases.leave(careful)
+    with pytest.raises(duckdb.Error):
+        careful.root.execute("SELECT 1")
+    assert databases.enter(ann) is other
+
+
 def test_g10_all_memory_is_divided_among_those_that_use_it(
     databases: Databases, watch: Watch
 ) -> None:
