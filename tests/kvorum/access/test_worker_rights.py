@@ -69,7 +69,7 @@ class Client(NamedTuple):
         seen, timers = RemoteCatalog(self.kv), self.txn.timers
         tables = TableIds(CatalogCache(seen, timers, CATALOG_TTL_S, seen.claim))
         store, clock = KvStore(self.txn), SystemClock()
-        return Worker(name, "sample", self.kv, store, TYPES, tables, clock, timers, self.txn.rng)
+        return Worker(name, "sample", self.kv, store, TYPES, tables, clock, timers, SystemRng())
 
 
 def token_of(db: Database, name: str, *grants: tuple[str, str, str, str]) -> str:
