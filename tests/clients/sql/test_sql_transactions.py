@@ -183,7 +183,7 @@ LOCKING = (
     "SELECT v FROM t WHERE id = 1 FOR UPDATE",
     "SELECT v FROM t WHERE v = 10 FOR NO KEY UPDATE",
     "SELECT v FROM t ORDER BY v LIMIT 1 FOR SHARE",
-    "SELECT a.v FROM t a JOIN t b ON a.id = b.id WHERE a.id = 1 FOR KEY SHARE OF a",
+    "SELECT a.v FROM t a JOIN t b ON a.id = b.id WHERE a.id = 1 FOR SHARE OF a",
 )
 
 
