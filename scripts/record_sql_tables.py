@@ -70,7 +70,6 @@ TYPES = [
 ]
 INTERNAL = (
     "binary_upgrade",
-    "pg_stat",
     "pg_import",
     "pg_replication",
     "pg_logical",

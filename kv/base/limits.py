@@ -532,17 +532,8 @@ SQL_MESSAGE_STATEMENTS_MAX: Final = 10_000  # … and how many they may be
 SQL_STATEMENTS_AT_ONCE: Final = 8  # of a message, before others have the loop
 SQL_TOKENS_MAX: Final = 1 << 18  # words and signs of one message, but for lists of plain literals
 SQL_COMMENT_DEPTH_MAX: Final = 500  # of comments inside of comments
-SQL_CATALOG_BYTES_MAX: Final = 256 * MiB  # that the system catalog's database may use
-SQL_CATALOG_CHARS_MAX: Final = MiB  # of such a statement in DuckDB's words, with what repeats
-SQL_CATALOG_ELEMENTS_MAX: Final = 10_000  # of arrays that one joins
-SQL_CATALOG_STATEMENTS_MAX: Final = 8  # that run at once; others wait
-SQL_CATALOG_PIECE_ROWS: Final = 1_000  # of an answer that are read without a break
-SQL_CATALOG_INTERRUPT_MS: Final = 50  # between two tries to end one of its statements
-SQL_CATALOG_ROWS_MAX: Final = 200_000  # of one answer of the system catalog
+SQL_CATALOG_STATEMENTS_MAX: Final = 8  # whose system tables are made at once; others wait
 SQL_CATALOG_DATABASES_MAX: Final = 32  # whose system tables are kept; the least used go
-SQL_CATALOG_STALE_MAX: Final = (
-    4  # replaced rows for each living one; then a database's are made anew
-)
 SEQUENCE_RUN_MAX: Final = 1_024  # values taken at once without being asked for
 SEQUENCE_POOLS_MAX: Final = 10_000  # sequences whose values one process has in memory
 SQL_ASIDE_CHARS: Final = 8 * KiB  # longer ones are read and bound in a thread, …

@@ -48,7 +48,7 @@ from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.loop.trimming import Trimming
-from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
+from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
@@ -112,7 +112,6 @@ class Front:
         connections_max: int = SQL_CONNECTIONS_MAX,
         seats: Seats | None = None,
         tls: Tls | None = None,
-        ground: Ground | None = None,
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
         statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
         log: StampLog | None = None,
@@ -129,7 +128,6 @@ class Front:
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})",
             self._providers(),
             last=self._last,
-            ground=ground,
         )
         share = Share(memory_bytes, threading.Lock())
         audit = None if log is None else SqlAudit(log, rng.token)

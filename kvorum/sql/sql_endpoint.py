@@ -34,7 +34,6 @@ from txn.client import TxnClient
 
 if TYPE_CHECKING:
     from kvorum.sql.sql import Front
-    from sqlproxy.pgcatalog.catalog import Ground
 
 _MODULE: Final = "kvorum.sql.sql"
 RETRY_S: Final = 5.0
@@ -109,8 +108,7 @@ class SqlDoor:
     async def _serve(self, sock: socket.socket) -> bool:
         """Whether it does."""
         try:
-            made: list[Ground] = []
-            await self._in_thread(lambda: made.append(_ground()))
+            await self._in_thread(_loaded)
             if self._closed:
                 return False
             self._front = _made(
@@ -118,7 +116,6 @@ class SqlDoor:
                 self._tenants,
                 name=self._name,
                 home=self._home,
-                ground=made[0],
                 seats=self._seats,
                 tls=self._tls,
                 memory_bytes=self._memory[0],
@@ -148,11 +145,11 @@ class SqlDoor:
             self._sock.close()
 
 
-def _ground() -> Ground:
+def _loaded() -> None:
     importlib.import_module(_MODULE)
-    from sqlproxy.pgcatalog.catalog import made_ground
+    from sqlproxy.pgcatalog.catalog import warm
 
-    return made_ground()
+    warm()
 
 
 def _made(*parts: Any, **named: Any) -> Front:

@@ -50,7 +50,7 @@ from kvorum.sql.sql_channel import (
     STOP,
     Channel,
 )
-from sqlproxy.pgcatalog.catalog import made_ground
+from sqlproxy.pgcatalog.catalog import warm
 from sqlproxy.session.shared.roster import SessionRow, session_row_from
 
 _RETRY_S: Final = 0.2
@@ -151,6 +151,7 @@ class SqlProcess:
         limits = Settings(backend.txn)
         limits.follow_limits(tenants.follow)
         self._in_background(limits.run())
+        await asyncio.to_thread(warm)
         front = Front(
             backend.kv,
             backend.txn,
@@ -164,7 +165,6 @@ class SqlProcess:
             connections_max=settings["connections_max"],
             seats=descriptors.seats(descriptors.raise_limit()),
             tls=tls,
-            ground=await asyncio.to_thread(made_ground),
             memory_bytes=settings["memory_bytes"],
             statement_memory_bytes=settings["statement_memory_bytes"],
             log=log,

@@ -26,6 +26,7 @@ from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.front.bound.exprs import (
+    TAKING,
     Among,
     AnyAll,
     ArrayExpr,
@@ -281,7 +282,9 @@ class Expressions:
         probe = rebuilt(expr, replaced)
         compiled = compile(probe)
         if compiled.numbered:
-            raise Wanting("")
+            calls = (one for one in walk(probe) if isinstance(one, Call))
+            wants = next((one.proc.name for one in calls if one.proc.source in TAKING), "")
+            raise Wanting("", what=wants)
         return Apart(expr, probe, compiled.fn, tuple(inputs))
 
     @staticmethod

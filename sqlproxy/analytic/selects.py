@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from sqlproxy.analytic.aggregates import Calls, direction, nested
 from sqlproxy.analytic.expressions import PARTS_MAX, Apart, Expressions, Sql
-from sqlproxy.analytic.forms import TEXT, held
+from sqlproxy.analytic.forms import TEXT, held, literal
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.guarding import (
     beside,
@@ -33,7 +34,7 @@ from sqlproxy.analytic.late_expressions import (
     waits_with_where,
 )
 from sqlproxy.analytic.pieces import grouping_sets, only_of
-from sqlproxy.analytic.set_returning import LISTS, SERIES, column_of
+from sqlproxy.analytic.set_returning import ASKING, LISTS, column_of
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.bound.env import Env
@@ -41,7 +42,6 @@ from sqlproxy.front.bound.exprs import (
     Aggregate,
     Call,
     Column,
-    Const,
     Expr,
     Grouping,
     IsBool,
@@ -63,6 +63,7 @@ from sqlproxy.front.bound.statements import (
     Select,
     SelectItem,
     SubQuery,
+    SystemItem,
     TableItem,
 )
 from sqlproxy.front.closures.compiling import Fn
@@ -950,6 +951,8 @@ class Selects:
                 return self._derived(item, frame, Query(text, known.columns))
             case KnownItem():
                 return self._rows_of(item, frame)
+            case SystemItem():
+                return self._rows_of(self._known_rows(item), frame)
             case JoinItem():
                 return self._join(item, frame, conditions)
             case FunctionItem():
@@ -1065,6 +1068,18 @@ class Selects:
                 other, place = read
                 other.used.add(place)
                 source.links.append(Link(column, other, place))
+
+    def _known_rows(self, item: SystemItem) -> KnownItem:
+        rows = self.env.catalog.rows(item.relation)
+        if rows is None:
+            raise unsupported(f"{item.relation} here")
+        return KnownItem(
+            alias=item.alias,
+            columns=item.columns,
+            offset=item.offset,
+            lateral=item.lateral,
+            rows=rows,
+        )
 
     def _rows_of(self, item: KnownItem, frame: Frame) -> str:
         name = self._name()
@@ -1188,10 +1203,15 @@ class Selects:
             listed = ", ".join(arg.text for arg in args)
             text = d.cast(d.call("generate_series", listed), f"{kind}[]")
             return [Sql(text, r.array_of(call.oid), f"{kind}[]")]
-        if proc.source in SERIES:
-            return [self._by_steps(call, args)]
-        if (lister := LISTS.get(proc.source)) is None:
+        lister = LISTS.get(proc.source)
+        if (asking := ASKING.get(proc.source)) is not None:
+            lister = partial(asking, self.env)
+        if lister is None:
             raise unsupported(f"the set-returning function {proc.name}")
+        if not args and len(proc.out) < 2:  # DuckDB's functions have arguments
+            array = r.array_of(call.oid)
+            text, kind = literal(lister(), array)
+            return [Sql(text, array, kind)]
         if proc.field >= 0:
             places = [(proc.field, call.oid)]
         else:
@@ -1212,20 +1232,6 @@ class Selects:
                 )
             )
         return found
-
-    def _by_steps(self, call: Call, args: Sequence[Sql]) -> Sql:
-        """Those of `SERIES`. DuckDB calls no function of nothing: it gets a value that is not
-        read.
-        """
-        fn, env, count = SERIES[call.proc.source], self.env, len(args)
-        args = args or [self.expressions.sql(Const(oid=oids.INT4, value=0))]
-
-        def listed(*values: object) -> list[Any]:
-            return fn(env, *values[:count])
-
-        return self.expressions.function(
-            call.proc.source, listed, args, r.array_of(call.oid), f"{held(call.oid)}[]", nothing=[]
-        )
 
 
 def _ons(item: Item) -> Iterator[Expr]:

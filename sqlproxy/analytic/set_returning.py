@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_SERIES_ROWS_MAX
 from sqlproxy.front.bound.env import Env
-from sqlproxy.front.functions import f_json, f_jsonpath
+from sqlproxy.front.functions import f_catalog, f_json, f_jsonpath
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_times import add_zoned
 from sqlproxy.values import jsonb
@@ -115,6 +115,17 @@ def _subscripts(array: list[object], dimension: int, backwards: bool = False) ->
     return found[::-1] if backwards else found
 
 
+def _options(listed: list[str]) -> list[tuple[str, str | None]]:
+    pairs = (one.partition("=") for one in listed)
+    return [(name, value if said else None) for name, said, value in pairs]
+
+
+_NO_ROWS: Final = (
+    "pg_partition_ancestors",
+    "pg_partition_tree",
+    "pg_tablespace_databases",
+)
+"""What there is nothing of."""
 LISTS: Final[dict[str, Lister]] = {
     "regexp_split_to_table": FUNCTIONS["regexp_split_to_array"].call,
     "regexp_split_to_table_no_flags": FUNCTIONS["regexp_split_to_array_no_flags"].call,
@@ -122,6 +133,8 @@ LISTS: Final[dict[str, Lister]] = {
     "text_to_table_null": FUNCTIONS["text_to_array_null"].call,
     "generate_subscripts": _subscripts,
     "generate_subscripts_nodir": _subscripts,
+    "generate_subscripts_from_0": lambda *args: [n - 1 for n in _subscripts(*args)],
+    "generate_subscripts_nodir_from_0": lambda *args: [n - 1 for n in _subscripts(*args)],
     "jsonb_array_elements": _elements,
     "jsonb_array_elements_text": _element_texts,
     "jsonb_each": _each,
@@ -136,6 +149,10 @@ LISTS: Final[dict[str, Lister]] = {
     "json_each": lambda text: _members(text, "json_each"),
     "json_each_text": _json_each_text,
     "json_object_keys": lambda text: [key for key, _ in _members(text, "json_object_keys")],
+    "_pg_expandarray": lambda array: [(one, n) for n, one in enumerate(array, 1)],
+    "pg_options_to_table": _options,
+    **dict.fromkeys(_NO_ROWS, lambda *args: []),
+    "pg_stat_get_backend_idset": lambda: [1],
 }
 """By PostgreSQL's name of the C function. A strict function of NULL returns no rows."""
 
@@ -179,10 +196,11 @@ def _moments(env: Env, start: datetime, stop: datetime, step: Interval) -> list[
     return _bounded(found)
 
 
-SERIES: Final[dict[str, Callable[..., list[Any]]]] = {
+ASKING: Final[dict[str, Callable[..., list[Any]]]] = {
+    "aclexplode": f_catalog.exploded,
     "generate_series_numeric": _numbers,
     "generate_series_step_numeric": _numbers,
     "generate_series_timestamptz": _moments,
     "pg_listening_channels": lambda env: env.listening(),
 }
-"""Of the environment (its time zone) and the arguments."""
+"""Of the environment (its time zone, its catalog) and the arguments."""

@@ -56,13 +56,22 @@ def table_of(rows: Rows) -> pa.Table:
     known, places = rows.item.rows, range(len(rows.held))
     used = list(places) if rows.used is None else sorted(rows.used)
     if isinstance(known, ByColumns):
-        columns = {i: known.column(i) for i in used}
+        arrays = [_column(known, i, rows.item.columns[i].oid, rows.held[i]) for i in used]
     else:
         columns = dict(zip(places, zip(*known, strict=True), strict=False))
-    arrays = [array_of(columns.get(i, ()), rows.item.columns[i].oid, rows.held[i]) for i in used]
+        arrays = [
+            array_of(columns.get(i, ()), rows.item.columns[i].oid, rows.held[i]) for i in used
+        ]
     if not used:  # their number is all that counts
         return pa.Table.from_arrays([pa.nulls(len(known), pa.bool_())], names=["n"])
     return pa.Table.from_arrays(arrays, names=[f"c{i}" for i in used])
+
+
+def _column(known: ByColumns, place: int, oid: int, held_as: str) -> pa.Array:
+    found: pa.Array | None = known.made.get((place, held_as))
+    if found is None:
+        found = known.made[place, held_as] = array_of(known.column(place), oid, held_as)
+    return found
 
 
 class Loader:

@@ -17,13 +17,15 @@ from kv.base.ids import TableId
 from sqlproxy.catalog import relations
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.sequences import rowids
+from sqlproxy.front.binding.scope import SystemView
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.front.functions.system_columns import without_row_number
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
-from sqlproxy.pgcatalog.relations import VIEW_OID
-from sqlproxy.pgcatalog.static import KVORUM, load
+from sqlproxy.pgcatalog.relations import FED, VIEW_OID
+from sqlproxy.pgcatalog.row_indexes import primary_key_name
+from sqlproxy.pgcatalog.static import CATALOG, KVORUM, function_columns, load
 from sqlproxy.pgcatalog.views import VIEWS
 from sqlproxy.rows.naming import PUBLIC, named, schema_of
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, SqlFunction, Table, View
@@ -83,6 +85,7 @@ class Declared:
             if name
         }
         self._relations: Relations | None = None
+        self._system_views: dict[str, SystemView] = {}
         self._writers: dict[int, TableWriter] = {}
         self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
         for table in found.tables:
@@ -186,14 +189,22 @@ class Declared:
         return self._by_id.get(TableId(table))
 
     def relation_oid(self, table: int) -> int:
-        return oids.relation(table)
+        return -table if table < 0 else oids.relation(table)
 
     def system_columns(self, schema: str, name: str) -> list[tuple[str, int, int]] | None:
         if schema == KVORUM:
             view = VIEWS.get(name)
             return None if view is None else [(one.name, one.type, -1) for one in view.columns]
+        if name[-2:] == "()":
+            return function_columns(name[:-2]) if schema == CATALOG else None
         found = load().layouts.get((schema, name))
         return None if found is None else [(one.name, one.type, one.typmod) for one in found]
+
+    def system_view(self, schema: str, name: str) -> SystemView | None:
+        path = f"{schema}.{name}"
+        if name in FED or (text := load().views.get(path)) is None:
+            return None
+        return self._system_views.setdefault(path, SystemView(text))
 
     def relations(self) -> Relations:
         if self._relations is None:
@@ -206,9 +217,9 @@ class Declared:
             for table in self._tables.values():
                 schema = schema_of(table.namespace)
                 listed += [(schema, i.name, oids.relation(int(i.id))) for i in table.indexes]
-                if table.primary_key_name:
+                if table.primary_key_name or table.plain:
                     index = oids.primary_index(int(table.id))
-                    listed.append((schema, table.primary_key_name, index))
+                    listed.append((schema, primary_key_name(table), index))
             self._relations = Relations(self.database, listed, self.path, self.schemas)
         return self._relations
 

@@ -2,7 +2,6 @@
 
     split(text)                       the statements of a simple query
     parse(text)                       its tree; None for an empty one
-    kind_of(parsed)                   what it needs: query, write, define, command or system
     relations(parsed)                 the relations that it names, to be looked up before it is
                                       bound
     bind(parsed, names, types, style)  the bound statement, with its parameters' types
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.front import blocks
@@ -57,9 +56,7 @@ from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError, too_deep, unsupported
 from sqlproxy.values.words import words
 
-Kind = Literal["query", "write", "define", "command", "system"]
 _SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
-SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum"))
 _QUERIES: Final = frozenset(("SelectStmt",))
 _WITH_PARAMETERS: Final = (s.Statement, s.DeclareCursor, s.Explain)
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
@@ -70,21 +67,6 @@ _DEFINES: Final = words(
     AlterEnumStmt CreateFunctionStmt
     """
 )
-# Functions that only the catalog can answer.
-_CATALOG_FUNCTIONS: Final = words(
-    """
-    pg_get_expr pg_get_indexdef pg_get_constraintdef pg_get_viewdef format_type pg_table_is_visible
-    to_regclass to_regtype pg_get_userbyid obj_description col_description pg_relation_size
-    pg_total_relation_size pg_table_size pg_database_size has_table_privilege has_schema_privilege
-    has_database_privilege has_sequence_privilege has_column_privilege has_any_column_privilege
-    pg_has_role current_schemas pg_encoding_to_char version pg_is_in_recovery pg_get_serial_sequence
-    current_setting set_config pg_backend_pid inet_server_addr pg_cancel_backend
-    pg_terminate_backend current_query txid_current_if_assigned pg_current_xact_id
-    pg_current_xact_id_if_assigned pg_size_pretty txid_current pg_get_keywords pg_my_temp_schema
-    pg_postmaster_start_time
-    """
-)
-_SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
     "CreateTrigStmt": "CREATE TRIGGER",
     "CallStmt": "CALL",
@@ -150,49 +132,6 @@ _REFUSED: Final = {
 }
 
 
-def kind_of(parsed: Parsed, user_relation: Callable[[str], bool] = lambda name: False) -> Kind:
-    """What a statement needs. `user_relation`: whether an unqualified name is a relation of the
-    user's; a name that starts with pg_ and is none is the catalog's.
-    """
-    kind = parsed.kind
-    if kind in _QUERIES:
-        return "system" if is_system(parsed.body, user_relation) else "query"
-    if kind in _WRITES:
-        return "write"
-    return "define" if kind in _DEFINES else "command"
-
-
-def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether a query reads the system's relations, or nothing but functions that the catalog
-    answers.
-
-    One that joins them with tables reads them beside these (`SystemItem`).
-    """
-    local = (
-        {c.get("ctename") for c in find(body, "CommonTableExpr")} if "withClause" in body else ()
-    )
-    system = user = False
-    for relation in find(body, "RangeVar"):
-        name, schema = relation.get("relname", ""), relation.get("schemaname")
-        if schema in SYSTEM_SCHEMAS or (
-            schema is None and name.startswith("pg_") and not user_relation(name)
-        ):
-            system = True
-        elif schema is not None or name not in local:
-            user = True
-    return not user and (system or _asks_catalog(body))
-
-
-def _asks_catalog(body: Node) -> bool:
-    calls = {name for f in find(body, "FuncCall") for name in strings(f.get("funcname"))[-1:]}
-    if calls & _SEQUENCE_FUNCTIONS:  # setval(pg_get_serial_sequence(…), 1): the catalog has none
-        return False
-    if calls & _CATALOG_FUNCTIONS:
-        return True
-    casts = (strings(cast["typeName"].get("names")) for cast in find(body, "TypeCast"))
-    return any(names[-1].startswith("reg") for names in casts if names)
-
-
 def relations(parsed: Parsed) -> frozenset[str]:
     """The relations in schema public that a statement may mean. Views name further ones."""
     found = {
@@ -236,23 +175,19 @@ def bind_with_needs(
     names: Names,
     declared: Sequence[int] = (),
     style: Style = DEFAULT_STYLE,
-    *,
-    apart: bool = True,
 ) -> BoundWith:
-    """The same, with what it needs. `apart`: what reads nothing but the system's relations is left
-    to the catalog (`s.System`).
-    """
+    """The same, with what it needs."""
     if parsed is None:
         return BoundWith(s.Empty())
     if oids.VOID in declared:
         parsed = replace(parsed, body=without_void(parsed.body, declared))
     if not parsed.whole:
         with suppress(bulk.Unfit, SqlError, ValueError):
-            return _Bind(names, declared, style, apart=apart).with_needs(parsed)
+            return _Bind(names, declared, style).with_needs(parsed)
         parsed = whole(parsed.text)
         assert parsed is not None
     try:
-        bind = _Bind(names, declared, style, apart=apart)
+        bind = _Bind(names, declared, style)
         bind.binder.system_columns = mentioned(parsed.text)
         return bind.with_needs(parsed)
     except SqlError as error:
@@ -277,9 +212,8 @@ def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -
 
 
 class _Bind:
-    def __init__(self, names: Names, declared: Sequence[int], style: Style, *, apart: bool) -> None:
+    def __init__(self, names: Names, declared: Sequence[int], style: Style) -> None:
         self.names = names
-        self.apart = apart
         self.declared = declared
         self.parameters = Parameters([0 if o == 705 else o for o in declared])
         self.binder = Binder(names, self.parameters, style)
@@ -305,8 +239,6 @@ class _Bind:
                 raise unsupported("AS OF SYSTEM TIME in this statement", hint="SELECT has it.")
             self._as_of_parameter(parsed.extras.as_of)
             bound = replace(bound, as_of=parsed.extras.as_of)
-        if isinstance(bound, s.System) or isinstance(getattr(bound, "query", None), s.System):
-            return bound  # the catalog finds its parameters' types
         if isinstance(bound, _WITH_PARAMETERS):
             return replace(bound, parameters=self.parameters.final())
         self.parameters.final()
@@ -327,16 +259,8 @@ class _Bind:
             return self._define(kind, body, parsed)
         return self._command(kind, body, parsed)
 
-    def _query(self, body: Node, parsed: Parsed) -> s.Select | s.System:
-        if self.apart and is_system(body, self._is_users):
-            if not parsed.whole:
-                raise bulk.Unfit  # the catalog reads the tree
-            return s.System(parsed.text, {"SelectStmt": body})
+    def _query(self, body: Node, parsed: Parsed) -> s.Select:
         return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
-
-    def _is_users(self, name: str) -> bool:
-        own = self.names.searched(name)
-        return self.names.table(own) is not None or self.names.view(own) is not None
 
     def _write(self, kind: str, body: Node, text: str) -> object:
         match kind:
@@ -379,7 +303,7 @@ class _Bind:
         if kind == "VariableShowStmt" and body["name"].lower() == "jobs":
             jobs = parse(_SHOW_JOBS)
             assert jobs is not None
-            return s.System(parsed.text, {"SelectStmt": jobs.body})
+            return self._query(jobs.body, parsed)
         plain = _COMMANDS.get(kind)
         if plain is not None:
             return plain(body)
@@ -399,13 +323,12 @@ class _Bind:
                 return s.Execute(body["name"], others.arguments(body.get("params", ())))
             case "CopyStmt":
                 query = self._inside(body["query"], parsed) if "query" in body else None
-                assert query is None or isinstance(query, s.Select | s.System | s.Change)
+                assert query is None or isinstance(query, s.Select | s.Change)
                 return others.copy(body, query)
             case "DeclareCursorStmt":
                 return self._cursor(body, parsed)
             case "ExplainStmt":
                 options = commands.explain_options(body)
-                self.apart = False  # its plan is of the one pipeline
                 kind_of_plan = 114 if options.get("format") == "json" else oids.TEXT
                 inner = self._inside(body["query"], parsed)
                 return s.Explain(inner, options, (Field("QUERY PLAN", kind_of_plan),))
@@ -419,8 +342,8 @@ class _Bind:
     def _cursor(self, body: Node, parsed: Parsed) -> s.DeclareCursor:
         options = body.get("options", 0)
         query = self._inside(body["query"], parsed)
-        assert isinstance(query, s.Select | s.System)
-        if any(not isinstance(cte.statement, s.Select) for cte in getattr(query, "ctes", ())):
+        assert isinstance(query, s.Select)
+        if any(not isinstance(cte.statement, s.Select) for cte in query.ctes):
             raise SqlError(
                 "0A000", "DECLARE CURSOR must not contain data-modifying statements in WITH"
             )
@@ -480,8 +403,6 @@ __all__ = [
     "bind",
     "bind_with_needs",
     "coerce_to",
-    "is_system",
-    "kind_of",
     "parse",
     "relations",
     "split",

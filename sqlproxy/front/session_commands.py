@@ -280,7 +280,7 @@ class Commands:
 
     # -- COPY
 
-    def copy(self, body: Node, query: s.Select | s.System | s.Change | None) -> s.Copy:
+    def copy(self, body: Node, query: s.Select | s.Change | None) -> s.Copy:
         if body.get("is_program"):
             raise unsupported("COPY … PROGRAM")
         if "filename" in body:

@@ -184,7 +184,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.BPCHAR: _text,
     oids.UNKNOWN: _text,
     oids.REFCURSOR: _text,
-    oids.PG_NODE_TREE: _text,
+    **dict.fromkeys(oids.OF_CATALOG - {oids.ACLITEM, oids.ANYARRAY}, _text),
     oids.INET: _inet,
     oids.VOID: _text,
     oids.JSON: _text,
@@ -453,7 +453,7 @@ def reader(oid: int) -> Reader:
         return _READERS[oid]
     if oid in oids.NAMES_OF_OBJECTS:
         return _READERS[oids.OID]
-    if oid in _WITHOUT or oid in (oids.PG_NODE_TREE, oids.VOID):
+    if oid in _WITHOUT or oid in oids.OF_CATALOG or oid == oids.VOID:
         raise _no_function("input", oid)
     if (enum := enums.of(oid)) is not None:
         return lambda raw: enum.read(read_text(raw))

@@ -69,19 +69,39 @@ VOID: Final = 2278
 ANYELEMENT: Final = 2283
 ANYNONARRAY: Final = 2776
 UUID: Final = 2950
+PG_LSN: Final = 3220
+PG_NDISTINCT: Final = 3361
+PG_DEPENDENCIES: Final = 3402
 ANYENUM: Final = 3500
 REGCONFIG: Final = 3734
 JSONB: Final = 3802
 JSONPATH: Final = 4072
 REGNAMESPACE: Final = 4089
 REGROLE: Final = 4096
+PG_MCV_LIST: Final = 5017
 XID8: Final = 5069
 ANYCOMPATIBLE: Final = 5077
 ANYCOMPATIBLEARRAY: Final = 5078
 ANYCOMPATIBLENONARRAY: Final = 5079
+PG_STATISTIC: Final = 10029
 
 _OF_CODE: Final = frozenset({REGPROC, REGPROCEDURE, REGOPER, REGOPERATOR})
 NAMES_OF_OBJECTS: Final = _OF_CODE | {REGCLASS, REGTYPE, REGCONFIG, REGNAMESPACE, REGROLE}
+
+OF_CATALOG: Final = frozenset(
+    {
+        ACLITEM,
+        ANYARRAY,
+        INET,
+        PG_DEPENDENCIES,
+        PG_LSN,
+        PG_MCV_LIST,
+        PG_NDISTINCT,
+        PG_NODE_TREE,
+        PG_STATISTIC,
+    }
+)
+"""Types of which only the system's columns are: a value is its text."""
 
 Kind = Literal["base", "array", "pseudo", "enum"]
 
@@ -146,6 +166,11 @@ _BASE: Final[tuple[tuple[int, str, int, int, str, str, str], ...]] = (
     (JSONPATH, "jsonpath", 4073, -1, "U", "", ""),
     (REGNAMESPACE, "regnamespace", 4090, 4, "N", "", ""),
     (REGROLE, "regrole", 4097, 4, "N", "", ""),
+    (PG_LSN, "pg_lsn", 3221, 8, "U", "", ""),
+    (PG_NDISTINCT, "pg_ndistinct", 0, -1, "Z", "", ""),
+    (PG_DEPENDENCIES, "pg_dependencies", 0, -1, "Z", "", ""),
+    (PG_MCV_LIST, "pg_mcv_list", 0, -1, "Z", "", ""),
+    (PG_STATISTIC, "pg_statistic", 10028, -1, "C", "", ""),
 )
 _PSEUDO: Final[tuple[tuple[int, str, int, int, str], ...]] = (
     (UNKNOWN, "unknown", 0, -2, "X"),
@@ -181,7 +206,11 @@ def _all() -> dict[int, PgType]:
         for oid, name, array, size, category, sql, catalog in _BASE
     ]
     types += [
-        PgType(oid, name, array, size, "pseudo", 0, category, name, name)
+        PgType(
+            *(oid, name, array, size, "pseudo", 0, category),
+            sql_name='"any"' if oid == ANY else name,  # a word of the language
+            catalog_name=name,
+        )
         for oid, name, array, size, category in _PSEUDO
     ]
     types += [

@@ -36,7 +36,7 @@ _FALSE: Final = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "
 _UUID = re.compile(r"(\{?)((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})(\}?)")
 _STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.REFCURSOR})
 _PSEUDO: Final = frozenset({oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY})
-_TEXTS: Final = _STRINGS | _PSEUDO | {oids.PG_NODE_TREE, oids.ACLITEM, oids.INET}
+_TEXTS: Final = _STRINGS | _PSEUDO | oids.OF_CATALOG
 
 
 # -- out

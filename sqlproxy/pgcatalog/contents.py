@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.rows.schema import EnumType, Sequence, SqlFunction, Table, View
@@ -62,20 +63,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who asks. `settings`: as SHOW shows them. Times in µs since 1970. `txid`: of the transaction;
-    None: there is none. `activity`: rows of pg_stat_activity. `own`: of views of the session alone,
-    by name. `sees`: a row that the cluster reports of itself, as the session may see it, or None.
+    """Who asks. `settings`: as SHOW shows them. `own`: rows that the session knows itself, by the
+    name of the relation. `sees`: a row that the cluster reports of itself, as the session may see
+    it, or None.
     """
 
-    user: str = "kvorum"
-    database: str = "postgres"
-    search_path: tuple[str, ...] = ("public",)
+    now: datetime
     settings: Mapping[str, str] = field(default_factory=dict)
-    pid: int = 0
-    now_us: int = 0
-    started_us: int = 0
-    query: str = ""
-    txid: int | None = None
-    activity: Items[Mapping[str, object]] = ()
     own: Mapping[str, Items[Mapping[str, object]]] = field(default_factory=dict)
     sees: Sees | None = None

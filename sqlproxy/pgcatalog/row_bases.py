@@ -1,5 +1,5 @@
-"""What rows of the system tables are made of: their usual values, what columns repeat of their
-types, the layout of columns that are never shown.
+"""What rows of the system tables are made of: their usual values, and what columns repeat of their
+types. Columns that begin with _ are for our own functions, and never shown.
 """
 
 from __future__ import annotations
@@ -15,22 +15,6 @@ from sqlproxy.values import enums
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
-HIDDEN: Final = {
-    "pg_class": (
-        ("_name", "VARCHAR"),
-        ("_qname", "VARCHAR"),
-        ("_path", "VARCHAR"),
-        ("_view", "VARCHAR"),
-        ("_acl", "VARCHAR[]"),
-    ),
-    "pg_database": (("_acl", "VARCHAR[]"), ("_schema_acl", "VARCHAR[]")),
-    "pg_authid": (("_roles", "BIGINT[]"),),
-    "pg_index": (("_def", "VARCHAR"), ("_short", "VARCHAR"), ("_columns", "VARCHAR[]")),
-    "pg_constraint": (("_def", "VARCHAR"), ("_short", "VARCHAR")),
-    "pg_type": (("_text", "VARCHAR"),),
-    "pg_namespace": (("_acl", "VARCHAR[]"),),
-    "pg_proc": (("_result", "VARCHAR"), ("_arguments", "VARCHAR"), ("_identity", "VARCHAR")),
-}
 CHANGING: Final = (
     "pg_namespace",
     "pg_class",

@@ -11,10 +11,10 @@ from typing import Any, Final, overload
 
 from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.functions.regclass import Relations
+from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Named
-from sqlproxy.pgcatalog.fixed_rows import Fixed, fixed
-from sqlproxy.pgcatalog.held_types import fit, held
+from sqlproxy.pgcatalog.fixed_rows import Fixed, fixed, split
 from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA
 from sqlproxy.pgcatalog.row_bases import CHANGING, Facts, Row, Rows
 from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
@@ -22,6 +22,14 @@ from sqlproxy.pgcatalog.static import CATALOG, load
 from sqlproxy.rows.schema import EnumType, SqlFunction
 
 _Index = dict[object, list[int]]
+_TEXTS: Final = types.OF_CATALOG | {types.TEXT, types.VARCHAR, types.NAME, types.CHAR}
+_NUMBERS: Final = types.NAMES_OF_OBJECTS | {
+    types.INT2,
+    types.INT4,
+    types.INT8,
+    types.OID,
+    types.XID,
+}
 
 
 class Snapshot:
@@ -42,6 +50,13 @@ class Snapshot:
         self._own |= of_cluster(cluster)
         self._columns: dict[tuple[str, str], list[Any]] = {}
         self._indexes: dict[tuple[str, str], _Index] = {}
+        self._tables: dict[str, TableRows] = {}
+
+    def table(self, relation: str) -> TableRows:
+        found = self._tables.get(relation)
+        if found is None:
+            found = self._tables[relation] = TableRows(self, relation)
+        return found
 
     def has(self, relation: str) -> bool:
         """Whether it is a table of which it has the rows."""
@@ -74,9 +89,10 @@ class Snapshot:
     def _places(self, relation: str, name: str, value: object) -> Sequence[int]:
         index = self._indexes.get((relation, name))
         if index is None:
-            index = self._indexes[relation, name] = {}
+            index = {}
             for at, one in enumerate(self.column(relation, name)):
                 index.setdefault(one, []).append(at)
+            self._indexes[relation, name] = index  # other threads find it whole
         return index.get(value, ())
 
     def find(self, relation: str, column: str, **where: object) -> list[Any]:
@@ -116,19 +132,22 @@ class TableRows(ByColumns):
     """All rows of a system table, as columns of its layout."""
 
     def __init__(self, snapshot: Snapshot, name: str) -> None:
-        static = load()
+        super().__init__()
         self._snapshot, self._name = snapshot, name
-        self._layout = static.layouts[CATALOG, name]
-        self._held = [held(one.type, static.element_of(one.type)) for one in self._layout]
+        self._layout = load().layouts[split(name)]
 
     def __len__(self) -> int:
         return len(self._snapshot.column(self._name, self._layout[0].name))
 
     def column(self, place: int) -> Sequence[object]:
-        """In user form."""
-        kind = self._held[place]
-        values = self._snapshot.column(self._name, self._layout[place].name)
-        return [fit(value, kind) for value in values]
+        """In user form: some were recorded as text, domains as what they are made of."""
+        column = self._layout[place]
+        values = self._snapshot.column(self._name, column.name)
+        if column.type in _TEXTS:
+            return [v if v is None or isinstance(v, str) else str(v) for v in values]
+        if column.type in _NUMBERS:
+            return [int(v) if isinstance(v, str) else v for v in values]
+        return values
 
     @overload
     def __getitem__(self, at: int) -> Sequence[object]: ...
@@ -147,6 +166,7 @@ class Asked:
         self, snapshot: Snapshot, relations: Relations, facts: Mapping[str, object]
     ) -> None:
         self._snapshot, self._relations, self._facts = snapshot, relations, facts
+        self.reported: dict[str, Sequence[Sequence[object]]] = {}  # rows of what is no table
 
     def find(self, relation: str, column: str, **where: object) -> list[Any]:
         """See `front.bound.env.Catalog`."""
@@ -161,11 +181,12 @@ class Asked:
         """See `front.bound.env.Catalog`."""
         return self._relations.oid(self._relations.must(name))
 
-    def rows(self, relation: str) -> TableRows | None:
+    def rows(self, relation: str) -> Sequence[Sequence[object]] | None:
         """See `front.bound.env.Catalog`."""
-        schema, _, name = relation.partition(".")
-        there = schema == CATALOG and self._snapshot.has(name)
-        return TableRows(self._snapshot, name) if there else None
+        name = relation.removeprefix(f"{CATALOG}.")
+        return (
+            self._snapshot.table(name) if self._snapshot.has(name) else self.reported.get(relation)
+        )
 
     def fact(self, name: str) -> Any:
         """See `front.bound.env.Catalog`."""

@@ -2,8 +2,7 @@
 functions.
 
 The data was recorded from a real server by scripts/record_pg_catalog.py and is read once per
-process, at the first statement that asks for it (about 60 ms). Rows are kept as Arrow's input
-only until they are in DuckDB; what the translation needs of them (types, functions, layouts) stays.
+process, at the first statement that asks for it (about 60 ms).
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
-
-from sqlproxy.pg import oids
 
 CATALOG: Final = "pg_catalog"
 INFORMATION: Final = "information_schema"
@@ -38,23 +35,9 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
-    """One row of pg_proc, as far as resolving a call needs it."""
-
-    oid: int
-    name: str
-    arguments: tuple[int, ...]
-    defaults: int
-    result: int
-    many: bool
-
-
-@dataclass(frozen=True, slots=True)
 class TypeRow:
     oid: int
     name: str
-    element: int  # of an array, else 0
-    array: int
     base: int  # of a domain, else 0
     typmod: int  # of a domain
     schema: int
@@ -69,30 +52,8 @@ class Static:
     views: Mapping[str, str]  # "schema.name" → the text of its query
     rows: dict[str, list[list[object]]]
     hidden: Mapping[str, list[str]]  # hidden columns
-    types: dict[int, TypeRow]
-    type_names: dict[str, int]
-    functions: dict[str, list[Function]]
     feeds: Mapping[str, Any]  # pg_get_keywords, pg_show_all_settings: {"columns", "rows"}
     schemas: dict[str, int] = field(default_factory=dict)
-
-    def base(self, oid: int) -> int:
-        """The type that a domain is made of; any other type itself."""
-        while (row := self.types.get(oid)) is not None and row.base:
-            oid = row.base
-        return oid
-
-    def array_of(self, oid: int) -> int:
-        row = self.types.get(self.base(oid))
-        return row.array if row else 0
-
-    def element_of(self, oid: int) -> int:
-        """Of an array or a vector; 0: it is none."""
-        if oid == oids.INT2VECTOR:
-            return oids.INT2
-        if oid == oids.OIDVECTOR:
-            return oids.OID
-        row = self.types.get(oid)
-        return row.element if row is not None and row.name.startswith("_") else 0
 
 
 @lru_cache(maxsize=1)
@@ -127,12 +88,27 @@ def load() -> Static:
         data["views"],
         rows,
         data["told"],
-        types,
-        names,
-        _functions(data),
         data["functions"],
         schemas,
     )
+
+
+@lru_cache(maxsize=1)
+def shown_settings() -> Mapping[str, str]:
+    """PostgreSQL's settings as SHOW has them there, by their names in small letters."""
+    feed = load().feeds["pg_show_all_settings"]
+    names = [n for n, _ in feed["columns"]]
+    name, shown = names.index("name"), names.index("_shown")
+    return {row[name].lower(): row[shown] for row in feed["rows"]}
+
+
+def function_columns(name: str) -> list[tuple[str, int, int]] | None:
+    """Of a function of no arguments that returns what is known as rows."""
+    static = load()
+    if name in ("pg_timezone_abbrevs", "pg_timezone_names"):
+        return [(one.name, one.type, one.typmod) for one in static.layouts[CATALOG, name]]
+    feed = static.feeds.get(name)
+    return None if feed is None else [(n, oid, -1) for n, oid in feed["columns"] if n[0] != "_"]
 
 
 def _of(data: Any, table: str, column: str) -> list[Any]:
@@ -152,18 +128,6 @@ def _column(
 
 
 def _types(data: object) -> dict[int, TypeRow]:
-    wanted = ("oid", "typname", "typelem", "typarray", "typbasetype", "typtypmod", "typnamespace")
+    wanted = ("oid", "typname", "typbasetype", "typtypmod", "typnamespace")
     listed = zip(*(_of(data, "pg_type", c) for c in wanted), strict=True)
     return {row[0]: TypeRow(*row) for row in listed}
-
-
-def _functions(data: object) -> dict[str, list[Function]]:
-    wanted = ("oid", "proname", "proargtypes", "pronargdefaults", "prorettype", "proretset")
-    found: dict[str, list[Function]] = {}
-    for oid, name, arguments, defaults, result, many in zip(
-        *(_of(data, "pg_proc", c) for c in wanted), strict=True
-    ):
-        found.setdefault(name, []).append(
-            Function(oid, name, tuple(arguments), defaults, result, many)
-        )
-    return found

@@ -24,7 +24,7 @@ from sqlproxy.session.definitions.run_definitions import DEFINITIONS
 from sqlproxy.session.explain import explaining
 from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
 from sqlproxy.session.running import run_statements
-from sqlproxy.session.running.ask_catalog import ask_catalog, bring_catalog, with_names
+from sqlproxy.session.running.ask_catalog import bring_catalog, with_names
 from sqlproxy.session.running.changes_in_with import changes_in
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.loading import Loader
@@ -35,8 +35,6 @@ from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once, given_up
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.reading import Touched
-from sqlproxy.tables.select_values import ListingPlan
-from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, in_failed_transaction, unsupported
 from sqlproxy.wire.seam import Portal as AnyPortal
 
@@ -86,7 +84,7 @@ async def _portal(session: State, prepared: Prepared, values: Values) -> AnyPort
     """Raises SqlError."""
     bound = prepared.bound
     match bound:
-        case s.Select() | s.System():
+        case s.Select():
             return query_portal(session, prepared, values)
         case s.Insert() | s.Update() | s.Delete() | s.Merge():
             return _change(session, prepared, values)
@@ -174,12 +172,10 @@ def query_portal(
     session: State, prepared: Prepared, values: Values, sight: Sight | None = None
 ) -> Portal:
     """Rows out. `sight`: what it reads; None: the transaction as it is now."""
-    if sight is None and _reads_tables(prepared):
+    if sight is None and prepared.reads_tables:
         sight = Sight(session.block.transaction, session.work)
 
     async def start() -> Batches:
-        if prepared.system is not None:
-            return at_once(await ask_catalog(session, prepared.system, values))
         session.setvals.clear()
         touched = _touched(session)
         return _numbered(
@@ -198,10 +194,6 @@ def query_portal(
 
 def _selected(count: int) -> str:
     return f"SELECT {count}"
-
-
-def _reads_tables(prepared: Prepared) -> bool:
-    return prepared.system is None and not isinstance(prepared.plan, ConstantPlan | ListingPlan)
 
 
 def _numbered(session: State, prepared: Prepared, rows: Batches) -> Batches:
@@ -235,7 +227,7 @@ async def _set_numbers(session: State, prepared: Prepared) -> None:
 
 def _use(session: State, prepared: Prepared) -> Use | None:
     """A schema change waits until the statement has begun; one that reads no table needs none."""
-    if prepared.declared is None or isinstance(prepared.plan, ConstantPlan | ListingPlan):
+    if prepared.declared is None or not prepared.reads_tables:
         return None
     return session.services.catalogs.use(prepared.declared)
 
@@ -342,7 +334,7 @@ async def _copy(session: State, prepared: Prepared, values: Values) -> AnyPortal
         form = replace(copy.format, table=copy.target.table.name, fits=fits)
         return CopyIn(loader, copy.fields, form, guard=session.interrupts.guard)
     if copy.query is not None:
-        inner = _inner(prepared, copy.query, session)
+        inner = _inner(prepared, copy.query)
     else:
         assert copy.target is not None
         columns = ", ".join(_quoted(column.name) for column in copy.columns)
@@ -350,9 +342,7 @@ async def _copy(session: State, prepared: Prepared, values: Values) -> AnyPortal
         inner = await parse(session, text, ())
 
     async def start() -> Batches:
-        if isinstance(inner.bound, s.Select | s.System):
-            if inner.system is not None:
-                return at_once(await ask_catalog(session, inner.system, values))
+        if isinstance(inner.bound, s.Select):
             session.setvals.clear()
             found = await run_statements.query(session, inner, values, _touched(session))
             return _numbered(session, inner, found)
@@ -373,20 +363,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _inner(prepared: Prepared, bound: object, session: State) -> Prepared:
+def _inner(prepared: Prepared, bound: object) -> Prepared:
     """A statement inside another one."""
-    system = None
-    fields = getattr(bound, "fields", None)
-    if isinstance(bound, s.System):
-        system = session.services.system.prepare(
-            bound.text, bound.tree["SelectStmt"], prepared.oids
-        )
-        fields = system.fields
-    return prepared.part(bound, fields, system, prepared.needs)
+    return prepared.part(bound, getattr(bound, "fields", None), prepared.needs)
 
 
 def _declare(session: State, prepared: Prepared, bound: s.DeclareCursor, values: Values) -> Portal:
-    inner = _inner(prepared, bound.query, session)
+    inner = _inner(prepared, bound.query)
 
     async def run(session: State, bound: s.DeclareCursor) -> str:
         run_commands.check_cursor(session, bound)
@@ -402,15 +385,8 @@ def _declare(session: State, prepared: Prepared, bound: s.DeclareCursor, values:
 
 async def _cursor(session: State, prepared: Prepared, values: Values) -> Portal:
     """A query whose rows are fetched later, as they are now."""
-    if prepared.system is not None:
-        rows = await ask_catalog(session, prepared.system, values)
-
-        async def start() -> Batches:
-            return at_once(rows)
-
-        return Portal(start, _selected, prepared.fields or (), guard=session.interrupts.guard)
     sight = None
-    if _reads_tables(prepared):
+    if prepared.reads_tables:
         sight = Sight(session.block.transaction, session.work)
         sight.at = await run_statements.moment_of(session, prepared.bound, values)
         if not sight.at:

@@ -29,7 +29,6 @@ from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
     INVALID_TEXT,
     SYNTAX_ERROR,
-    UNDEFINED_FUNCTION,
     UNDEFINED_PARAMETER,
     UNDEFINED_SCHEMA,
     UNSUPPORTED,
@@ -39,7 +38,6 @@ from sqlproxy.values.errors import (
 
 _DECLARED: Final = (UNDEFINED_SCHEMA, INVALID_TEXT)  # the text of a label
 _NOT_DECLARED: Final = (SYNTAX_ERROR, INSUFFICIENT_PRIVILEGE, UNDEFINED_PARAMETER)
-_NOT_THERE: Final = (UNSUPPORTED, UNDEFINED_FUNCTION)  # in the catalog, but perhaps in the front
 _WAIT_MS: Final = 2 * (SQL_SETTLE_MS + SQL_EXPEL_MS)
 _REFERRING: Final = (s.Execute, s.Fetch)
 """What is described by something else of the session."""
@@ -168,31 +166,15 @@ def remembered(
 async def _prepared(
     session: State, text: str, parsed: Parsed | None, oids: tuple[int, ...], declared: Declared
 ) -> Prepared:
-    (bound, needs, asks), plan = await aside(text, _planned, parsed, declared, oids, session.style)
-    inner = bound.query if isinstance(bound, s.Copy | s.DeclareCursor) else bound
-    if isinstance(inner, s.System):  # `dispatch` finds it among those remembered
-        body = inner.tree["SelectStmt"]
-        prepare = session.services.system.prepare
-        try:
-            system = await aside(text, prepare, inner.text, body, oids)
-        except SqlError as error:
-            if error.sqlstate not in _NOT_THERE:
-                raise
-            given = parsed, declared, oids, session.style
-            (bound, needs, asks), plan = await aside(text, _of_front, *given, error)
-            inner = bound.query if isinstance(bound, s.Copy | s.DeclareCursor) else bound
-    if isinstance(bound, s.System):
-        return Prepared(
-            text, oids, bound, declared, system.fields, system.parameters, system=system
-        )
+    given = parsed, declared, oids, session.style
+    (bound, needs, asks), plan = await aside(text, _planned, *given)
     parameters = getattr(bound, "parameters", ())
-    if isinstance(bound, s.DeclareCursor) and isinstance(inner, s.System):
-        parameters = system.parameters
     return Prepared(
         *(text, oids, bound, declared, _fields(bound), parameters),
         plan=plan,
         needs=needs,
         asks=asks,
+        noted=True,
     )
 
 
@@ -208,31 +190,10 @@ def _fields(bound: object) -> Sequence[Field] | None:
 
 
 def _planned(
-    parsed: Parsed | None,
-    declared: Declared,
-    oids: tuple[int, ...],
-    style: Style,
-    *,
-    apart: bool = True,
+    parsed: Parsed | None, declared: Declared, oids: tuple[int, ...], style: Style
 ) -> tuple[front.BoundWith, Plan]:
-    found = front.bind_with_needs(parsed, declared, oids, style, apart=apart)
+    found = front.bind_with_needs(parsed, declared, oids, style)
     return found, plan_of(found.bound)
-
-
-def _of_front(
-    parsed: Parsed | None,
-    declared: Declared,
-    oids: tuple[int, ...],
-    style: Style,
-    refused: SqlError,
-) -> tuple[front.BoundWith, Plan]:
-    """What reads the system's relations by what only the front knows. Raises what the catalog
-    refused it with, if the front does not know it either.
-    """
-    try:
-        return _planned(parsed, declared, oids, style, apart=False)
-    except SqlError as error:
-        raise refused if error.sqlstate in _NOT_THERE else error from None
 
 
 def frozen(bound: object) -> Table | None:

@@ -60,6 +60,8 @@ class OwnNames:
     def system_columns(self, schema: str, name: str) -> None:
         return None
 
+    system_view = system_columns
+
     def relations(self) -> Relations:
         return Relations(self.database, ())
 

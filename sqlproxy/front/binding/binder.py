@@ -49,20 +49,18 @@ from sqlproxy.front.bound.statements import Select, SubQuery
 from sqlproxy.front.closures.compiling import fold
 from sqlproxy.front.closures.gathering import compared_by_key
 from sqlproxy.front.closures.raising import raises
+from sqlproxy.front.functions.object_names import HELD_AS_NAMES
 from sqlproxy.front.functions.system_columns import key_of_ctid, relation_of
 from sqlproxy.front.stages.sequence_stages import unlooked
 from sqlproxy.front.syntax import bulk_lists
 from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
-from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import array_of, element_of, format_type
+from sqlproxy.front.types.registry import Proc, array_of, element_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
-from sqlproxy.rows.naming import PUBLIC, schema_of
-from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     CANNOT_COERCE,
     DATATYPE_MISMATCH,
@@ -111,7 +109,9 @@ _INT8_DIGITS: Final = 19
 
 
 class Binder:
-    """Binds one statement's expressions. `subselect` binds a query inside, seen from a scope."""
+    """Binds one statement's expressions. `subselect` binds a query inside, seen from a scope;
+    `converted` makes its columns others of these types.
+    """
 
     def __init__(self, names: Names, parameters: Parameters, style: Style) -> None:
         self.names = names
@@ -120,6 +120,7 @@ class Binder:
         self.casts = Coercer(parameters, style, names.relations)
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
+        self.converted: Callable[[Select, Sequence[int], str], Select] = lambda select, *to: select
         self.subqueries = False  # whether one was met
         self.needs = Needs(names)
         self.allow_default = False
@@ -189,7 +190,8 @@ class Binder:
                 return row
             raise SqlError(UNDEFINED_COLUMN, f'column "{words[0]}" does not exist', position=pos)
         if len(words) > 2:
-            there = words[-3] == "public" or words[-3] in self.names.schemas
+            found_in = scope.schema_of(words[-2], pos)
+            there = words[-3] in ("public", found_in) or words[-3] in self.names.schemas
             if not there or words[:-3] not in ([], [self.names.database]):
                 raise SqlError(
                     UNDEFINED_TABLE,
@@ -360,12 +362,16 @@ class Binder:
             array = SubQuery(oid=oid, kind="array", select=select, pos=pos - 1)
             return self.any_all(name, left.args[0], array, kind == "all", pos)
         values: list[Expr] = []
+        types: list[int] = []
         for value, target in zip(left.args, select.targets, strict=True):
-            found = resolve.operator(name, value.oid, target.expr.oid, pos)
-            undecided = value.oid == oids.UNKNOWN
+            given = target.expr.oid
+            found = resolve.operator(name, value.oid, given, pos)
+            types.append(found.args[1] if given in HELD_AS_NAMES else given)
+            undecided = value.oid == oids.UNKNOWN or value.oid in HELD_AS_NAMES
             values.append(
                 self.casts.must(value, found.args[0], IMPLICIT, pos) if undecided else value
             )
+        select = self.converted(select, types, name)
         return SubQuery(
             oid=oids.BOOL, kind=kind, select=select, left=tuple(values), operator=name, pos=pos - 1
         )
@@ -703,7 +709,8 @@ class Binder:
 
     def _indirection(self, body: Node, scope: Scope) -> Expr:
         parts = body["indirection"]
-        if (column := self._column_of_row(body["arg"], parts, scope)) is not None:
+        given = body["arg"], parts, scope
+        if (column := self._field(*given) or self._column_of_row(*given)) is not None:
             return column
         arg = self.expr(body["arg"], scope)
         pos = arg.pos + 1
@@ -736,6 +743,8 @@ class Binder:
 
         if arg.oid == oids.JSONB:
             return self._json_path(arg, indices, scope, pos)
+        if arg.oid in VECTORS or arg.oid == oids.NAME:  # their places begin with 0
+            return self._of_vector(arg, indices, bound, pos)
         element = element_of(arg.oid)
         if not element:
             raise SqlError(
@@ -744,8 +753,6 @@ class Binder:
                 f"subscripting",
                 position=pos,
             )
-        if arg.oid in VECTORS:  # their places begin with 0
-            return self._of_vector(arg, indices, bound, pos)
         if sliced:
             slices = tuple(
                 (bound(i.get("lidx")), bound(i.get("uidx")))
@@ -771,13 +778,33 @@ class Binder:
         self.needs.saw(found)
         return found
 
+    def _field(self, node: Node, parts: Sequence[Node], scope: Scope) -> Expr | None:
+        """A field of a row that a query in FROM has: a column of its own there."""
+        kind, body = unwrap(node)
+        if kind != "ColumnRef" or len(parts) != 1 or "String" not in parts[0]:
+            return None
+        words = strings(body["fields"])
+        name = f"{words[-1]}.{parts[0]['String'].get('sval', '')}"
+        if len(words) == 1:
+            return scope.column(name, at(body))
+        rel, _ = scope.relation(words[-2], at(body))
+        return scope.qualified(words[-2], name, at(body)) if name in rel.names else None
+
+    @staticmethod
+    def _letter(name: Expr, place: Expr, pos: int) -> Expr:
+        """name[n], from 0: to PostgreSQL a name is an array of 64 letters."""
+        proc = Proc("name", (oids.NAME, oids.INT4), oids.CHAR, "kvorum_name_letter")
+        return Call(oid=oids.CHAR, proc=proc, args=(name, place), pos=pos - 1)
+
     def _of_vector(
         self, arg: Expr, indices: list[Node], bound: Callable[[Node | None], Expr | None], pos: int
     ) -> Expr:
-        """One element of an int2vector or oidvector."""
+        """One element of an int2vector or oidvector, or a letter of a name."""
         index = bound(indices[0].get("uidx"))
         if index is None or len(indices) > 1 or indices[0].get("is_slice"):
             raise unsupported(f"a part of {format_type(arg.oid)}", position=pos)
+        if arg.oid == oids.NAME:
+            return self._letter(arg, index, pos)
         place = self.operator("+", index, Const(oid=oids.INT4, value=1), pos)
         return Subscript(oid=element_of(arg.oid), arg=arg, indexes=(place,), pos=pos - 1)
 
@@ -834,14 +861,8 @@ class Binder:
     def _relation_of(self, tableoid: Call) -> Expr:
         """tableoid::regclass, whose value is a name."""
         table = next(one.table for one in tableoid.args if isinstance(one, Column))
-        found = self.names.table_by_id(table)
-        return relation_of(tableoid, '""' if found is None else self._shown(found))
-
-    @staticmethod
-    def _shown(table: Table) -> str:
-        """Its name, as a regclass is made of it."""
-        schema, name = schema_of(table.namespace), quote_ident(table.name)
-        return name if schema == PUBLIC else f"{quote_ident(schema)}.{name}"
+        names = self.names
+        return relation_of(tableoid, names.relations().at(names.relation_oid(table)))
 
     def _collate(self, body: Node, scope: Scope) -> Expr:
         arg = self.decided(self.expr(body["arg"], scope))

@@ -156,6 +156,8 @@ class Coercer:
 
     def _of_regs(self, expr: Expr, target: int, context: str) -> Expr:
         """An array of names: each of ARRAY[…] by itself."""
+        if target in (oids.TEXT, oids.VARCHAR):
+            return Cast(oid=target, arg=expr, how="text", explicit=True, pos=expr.pos)
         if not isinstance(expr, ArrayExpr) or expr.nested:
             raise _needs_constant(expr.oid, target)
         args = tuple(self.must(one, element_of(target), context) for one in expr.args)

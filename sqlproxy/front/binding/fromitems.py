@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from sqlproxy.front.binding.binder import Binder
-from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, columns_of
+from sqlproxy.front.binding.binder import Binder, fields_of
+from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, SystemView, columns_of
 from sqlproxy.front.binding.typenames import type_of
 from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic
 from sqlproxy.front.bound.statements import (
@@ -29,13 +29,9 @@ from sqlproxy.front.bound.statements import (
     shown,
 )
 from sqlproxy.front.functions.f_catalog import CATALOG, RELATIONS
-from sqlproxy.front.functions.object_names import HELD_AS_OIDS
 from sqlproxy.front.functions.system_columns import of_rows, with_row_number
 from sqlproxy.front.syntax import syntax
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
-from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import array_of, element_of
-from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.naming import PUBLIC, InSchema, named
@@ -55,31 +51,13 @@ from sqlproxy.values.errors import (
 )
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
-_KNOWN: Final = frozenset(
-    (
-        *HELD_AS_OIDS,
-        oids.ACLITEM,
-        oids.BOOL,
-        oids.BYTEA,
-        oids.CHAR,
-        oids.FLOAT4,
-        oids.FLOAT8,
-        oids.INT2,
-        oids.INT4,
-        oids.INT8,
-        oids.INTERVAL,
-        oids.JSONB,
-        oids.NAME,
-        oids.OID,
-        oids.PG_NODE_TREE,
-        oids.TEXT,
-        oids.TIMESTAMPTZ,
-        oids.VARCHAR,
-        oids.XID,
-        *VECTORS,
-    )
-)
-"""Types that columns of the system's relations keep beside users' tables."""
+_KEYS: Final = {
+    "pg_attribute": ("attrelid", "attnum"),
+    "pg_index": ("indexrelid",),
+    "pg_range": ("rngtypid",),
+    "pg_sequence": ("seqrelid",),
+}
+"""Of the system's tables whose key is not their column oid."""
 _NESTED_VIEWS_MAX: Final = 32
 SEQUENCE_COLUMNS: Final = (
     ("last_value", oids.INT8),
@@ -130,6 +108,7 @@ class FromItems:
         self.queries = queries
         self.views = 0  # how many views deep
         self.qualifies = False  # whether names are written into the tree with their schemas
+        self.systems = 0  # how many of the system's
 
     def bind(self, node: Node, scope: Scope) -> Item:
         """One item of FROM; its names are in the scope then."""
@@ -223,8 +202,9 @@ class FromItems:
         if (system := self._system(body)) is not None:
             alias, names = _alias(body, name)
             columns = _renamed(system.columns, names, alias, pos)
+            schema = "" if "alias" in body else _schema(body)
             return self.enter(
-                replace(system, alias=alias, columns=columns, offset=scope.width), scope
+                replace(system, alias=alias, columns=columns, offset=scope.width), scope, schema
             )
         found = self.find(body)
         alias, names = _alias(body, name)
@@ -238,31 +218,81 @@ class FromItems:
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
         return self.enter(item, scope)
 
-    def _system(self, body: Node) -> SystemItem | None:
-        """A relation of the system; columns of types that are not known here are texts."""
-        name, names = body["relname"], self.binder.names
-        schema = body.get("schemaname") or ("pg_catalog" if name.startswith("pg_") else "")
-        if "schemaname" not in body:
+    def _system(self, body: Node) -> SystemItem | SelectItem | None:
+        """A relation of the system."""
+        name, names, schema = body["relname"], self.binder.names, _schema(body)
+        if "schemaname" not in body and not self.systems:
             own = names.searched(name)
             if names.table(own) or names.view(own):
                 return None
         listed = names.system_columns(schema, name)
         if listed is None:
             return None
-        shown, columns = [], []
-        for place, (column, oid, typmod) in enumerate(listed, 1):
-            plain = oid in _KNOWN or (
-                element_of(oid) in _KNOWN - HELD_AS_OIDS and array_of(element_of(oid)) == oid
-            )
-            form = "::oid" if oid in HELD_AS_OIDS else "" if plain else "::text"
-            shown.append(f"{quote_ident(column)}{form}")
-            of, modifier = (oid, typmod) if plain else (oids.TEXT, -1)
-            columns.append(ItemColumn(column, of, modifier, 0, place))
-        self.binder.casts.asked |= {RELATIONS, CATALOG}
-        text = f"SELECT {', '.join(shown)} FROM {schema}.{quote_ident(name)}"
+        if (view := names.system_view(schema, name)) is not None:
+            return self._system_view(f"{schema}.{name}", view, listed)
+        return self._reported(schema, name, listed, self._oid(f"{schema}.{name}"))
+
+    def _reported(
+        self, schema: str, name: str, listed: Sequence[tuple[str, int, int]], oid: int = 0
+    ) -> SystemItem:
+        """What the catalog is asked for."""
+        key = _KEYS.get(name, ("oid",))
+        self.binder.casts.asked |= {RELATIONS, CATALOG, f"{schema}.{name}"}
         return SystemItem(
-            alias=name, columns=tuple(columns), offset=0, relation=f"{schema}.{name}", text=text
+            alias=name,
+            columns=tuple(
+                ItemColumn(column, kind, typmod, -oid, place)
+                for place, (column, kind, typmod) in enumerate(listed, 1)
+            ),
+            offset=0,
+            relation=f"{schema}.{name}",
+            oid=oid,
+            key=frozenset(place for place, one in enumerate(listed, 1) if one[0] in key),
         )
+
+    def _oid(self, path: str) -> int:
+        relations = self.binder.names.relations()
+        return relations.oid(relations.must(path))
+
+    def _system_view(
+        self, path: str, view: SystemView, listed: Sequence[tuple[str, int, int]]
+    ) -> SelectItem:
+        """A view of the system, bound once for all statements: it depends on none."""
+        casts = self.binder.casts
+        if (select := view.select) is None:
+            parsed = syntax.whole(view.text)
+            assert parsed is not None, path
+            outer, casts.asked = casts.asked, set()
+            self.systems += 1
+            try:
+                select = self._inside(path, parsed.body)
+            finally:
+                self.systems -= 1
+                asked, casts.asked = casts.asked, outer
+            view.asks, view.select = frozenset(asked), select
+        casts.asked |= view.asks
+        oid = self._oid(path)
+        columns = tuple(
+            ItemColumn(name, target.expr.oid, typmod, -oid, place)
+            for place, ((name, _, typmod), target) in enumerate(
+                zip(listed, select.targets, strict=True), 1
+            )
+        )
+        return SelectItem(alias="", columns=columns, offset=0, select=select)
+
+    def _inside(self, name: str, body: Node) -> Select:
+        """The query of a view: it sees nothing of the statement, nor has it parameters."""
+        if self.views + self.systems >= _NESTED_VIEWS_MAX:
+            raise SqlError(
+                "54001", f'views are nested more than {_NESTED_VIEWS_MAX} deep at "{name}"'
+            )
+        binder = self.binder
+        kept, binder.casts.parameters = binder.casts.parameters, Parameters(allowed=False)
+        binder.parameters, outer = binder.casts.parameters, binder.parameters
+        try:
+            return self.queries.select(body, None)
+        finally:
+            binder.casts.parameters, binder.parameters = kept, outer
 
     def _sequence_of(self, body: Node) -> SequenceRow | None:
         names = self.binder.names
@@ -288,21 +318,14 @@ class FromItems:
         parsed = syntax.parse(view.sql)
         if parsed is None or parsed.kind != "SelectStmt":
             raise SqlError("XX000", f'the view "{view.name}" has no query')
-        if self.views >= _NESTED_VIEWS_MAX:
-            raise SqlError(
-                "54001", f'views are nested more than {_NESTED_VIEWS_MAX} deep at "{view.name}"'
-            )
         self.views += 1
         names_here, self.binder.names = self.binder.names, self.binder.names.along((PUBLIC,))
-        kept, self.binder.casts.parameters = self.binder.casts.parameters, Parameters(allowed=False)
-        self.binder.parameters, outer = self.binder.casts.parameters, self.binder.parameters
         try:
             with self.binder.needs.inside(view):
-                select = self.queries.select(parsed.body, None)
+                select = self._inside(view.name, parsed.body)
         finally:
             self.views -= 1
             self.binder.names = names_here
-            self.binder.casts.parameters, self.binder.parameters = kept, outer
         columns = tuple(
             ItemColumn(name, t.expr.oid, t.expr.typmod, view.id, i)
             for i, ((name, _), t) in enumerate(zip(view.columns, select.targets, strict=True), 1)
@@ -315,7 +338,7 @@ class FromItems:
             view=view,
         )
 
-    def enter(self, item: Item, scope: Scope) -> Item:
+    def enter(self, item: Item, scope: Scope, schema: str = "public") -> Item:
         """Make the item's columns visible under its alias."""
         names = tuple(c.name for c in item.columns)
         columns = columns_of(item.alias, item.columns, item.offset)
@@ -331,6 +354,7 @@ class FromItems:
                 columns,
                 named=bool(item.alias),
                 base=item.table.name if isinstance(item, TableItem) else "",
+                schema=schema,
                 scalar=isinstance(item, FunctionItem) and len(item.columns) == 1,
                 system=system,
             )
@@ -344,7 +368,12 @@ class FromItems:
 
     def system(self, item: Item) -> dict[str, Expr]:
         """What PostgreSQL has beside the columns of a table, if the statement may ask for it."""
-        if not (self.binder.system_columns and isinstance(item, TableItem)) or item.table.plain:
+        if not self.binder.system_columns:
+            return {}
+        if isinstance(item, SystemItem):
+            key = columns_of(item.alias, item.columns, item.offset)[:1]
+            return of_rows(key, [one.name for one in key], item.oid)
+        if not isinstance(item, TableItem) or item.table.plain:
             return {}
         table, columns = item.table, columns_of(item.alias, item.columns, item.offset)
         by_id = {column.attribute: column for column in columns}
@@ -364,11 +393,14 @@ class FromItems:
         return Scope(parent=scope.parent, ctes=scope.ctes)
 
     def _subselect(self, body: Node, scope: Scope) -> Item:
-        lateral = bool(body.get("lateral"))
+        lateral, pos = bool(body.get("lateral")), at(body.get("alias", {}))
         _, query = unwrap(body["subquery"])
         inner = self._seen(scope, lateral)
-        select = self.queries.select(query, inner)
+        found = self.queries.select(query, inner)
+        select = _by_field(found)
         alias, names = _alias(body, "")
+        if names and select is not found:
+            raise unsupported("names for the columns of a query with rows as values", position=pos)
         columns = _renamed(output(select), names, alias, 0)
         item = SelectItem(
             alias=alias, columns=columns, offset=scope.width, select=select, lateral=lateral
@@ -376,6 +408,11 @@ class FromItems:
         return self.enter(item, scope)
 
     def _function(self, body: Node, scope: Scope) -> Item:
+        if (known := self._known_function(body)) is not None:
+            alias, names = _alias(body, known.alias)
+            known = replace(known, alias=alias, offset=scope.width)
+            shown = _renamed(known.columns, names, alias, 0)
+            return self.enter(replace(known, columns=shown), scope)
         calls: list[Expr] = []
         columns: list[ItemColumn] = []
         functions = _each_array(part["List"]["items"] for part in body["functions"])
@@ -433,6 +470,19 @@ class FromItems:
             alias=alias, columns=columns, offset=scope.width, select=select, lateral=True
         )
         return self.enter(item, scope)
+
+    def _known_function(self, body: Node) -> SystemItem | None:
+        """A function of no arguments whose rows the catalog has."""
+        kind, call = unwrap(body["functions"][0]["List"]["items"][0])
+        words = strings(call.get("funcname", ())) if kind == "FuncCall" else []
+        plain = len(body["functions"]) == 1 and not body.get("ordinality") and "args" not in call
+        if not (plain and words and words[:-1] in ([], ["pg_catalog"])):
+            return None
+        listed = self.binder.names.system_columns("pg_catalog", f"{words[-1]}()")
+        if listed is None:
+            return None
+        item = self._reported("pg_catalog", f"{words[-1]}()", listed)
+        return replace(item, alias=words[-1])
 
     def _columns(
         self, call: Expr, node: Node, declared: Sequence[Node] | None, alias: str, body: Node
@@ -604,6 +654,26 @@ def _alias(body: Node, default: str) -> tuple[str, list[str]]:
     if not alias:
         return default, []
     return alias["aliasname"], strings(alias.get("colnames"))
+
+
+def _by_field(select: Select) -> Select:
+    """A query with a column for each field of what its list has of rows: `x.field`."""
+    if not any(fields_of(target.expr) for target in select.targets):
+        return select
+    listed = [
+        [Target(one, f"{target.name}.{name}") for name, one in fields_of(target.expr).items()]
+        or [target]
+        for target in select.targets
+    ]
+    if select.order or select.distinct or select.distinct_on or select.group:
+        raise unsupported("rows as values, where they are sorted, grouped or compared")
+    return replace(select, targets=tuple(one for part in listed for one in part))
+
+
+def _schema(body: Node) -> str:
+    """Of a relation that may be the system's: names that begin with pg_ need none."""
+    schema: str = body.get("schemaname") or ("pg_catalog" if body["relname"][:3] == "pg_" else "")
+    return schema
 
 
 def _renamed(

@@ -5,7 +5,8 @@ parse_agg.c).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from sqlproxy.front.binding.casting import Coercer
@@ -27,12 +28,23 @@ from sqlproxy.front.bound.exprs import (
     walk,
 )
 from sqlproxy.front.functions.f_catalog import ASKS, CATALOG
+from sqlproxy.front.functions.f_information_schema import INLINED
 from sqlproxy.front.functions.regclass import as_oid, or_null
-from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, at, find, parse_expression, strings, unwrap
 from sqlproxy.front.types import resolve
 from sqlproxy.front.types.quoting import quote_ident, read_relation
-from sqlproxy.front.types.registry import FUNCTIONS, TYPE_BY_NAME, Proc, array_of, format_type
+from sqlproxy.front.types.registry import (
+    FUNCTIONS,
+    INFORMATION_SCHEMA,
+    POLYMORPHIC,
+    TYPE_BY_NAME,
+    Proc,
+    array_of,
+    element_of,
+    format_type,
+)
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
+from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.rows.naming import InSchema, schema_of
 from sqlproxy.values.errors import (
@@ -54,6 +66,11 @@ _JSONPATHS: Final = [
     for name in ("exists", "match", "query", "query_array", "query_first")
     for zone in ("", "_tz")
 ]
+_SCHEMAS: Final = ("pg_catalog", "public", "kvorum", INFORMATION_SCHEMA)
+_OF_PLACES: Final = frozenset(
+    ("array_lower", "array_upper", "generate_subscripts", "generate_subscripts_nodir")
+)
+"""Of vectors they begin with 0."""
 _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
@@ -136,11 +153,11 @@ class FunctionCalls:
     def bind(self, body: Node, scope: Scope) -> Expr:
         pos = at(body)
         words = strings(body["funcname"])
-        if len(words) > 1 and words[-2] not in ("pg_catalog", "public", "kvorum"):
+        if len(words) > 1 and words[-2] not in _SCHEMAS:
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
-        if (own := self.inlining.chosen(words, body, scope)) is not None:
-            return self.inlining.value(own, self.here.forbidden)
+        if (other := self._inlined(words, body, scope)) is not None:
+            return other
         args = self._given(name, body, scope)
         if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
             return args[0]
@@ -154,7 +171,7 @@ class FunctionCalls:
             return cast
         variadic = bool(body.get("func_variadic"))
         found = self._resolved(words, args, variadic, pos)
-        if found.proc.source == "pg_get_serial_sequence":
+        if found.proc.source == "pg_get_serial_sequence" and all(map(_written, args)):
             return self._serial_sequence(args, pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
             args = self._with_defaults(found, args)
@@ -172,6 +189,13 @@ class FunctionCalls:
             return self._windowed(found, converted, ordered, condition, body, scope)
         return self._aggregated(found, converted, ordered, condition, body)
 
+    def _inlined(self, words: Sequence[str], body: Node, scope: Scope) -> Expr | None:
+        """What stands for a function of users', or of rows; None: it is neither."""
+        if words[-2:-1] == [INFORMATION_SCHEMA] and words[-1] in INLINED:
+            return self.binder.expr(_of_rows(INLINED[words[-1]], body), scope)
+        own = self.inlining.chosen(words, body, scope)
+        return None if own is None else self.inlining.value(own, self.here.forbidden)
+
     def _given(self, name: str, body: Node, scope: Scope) -> list[Expr]:
         """The arguments, bound as those of an aggregate if it is one."""
         aggregate = "over" not in body and any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
@@ -185,10 +209,18 @@ class FunctionCalls:
     @staticmethod
     def _resolved(words: Sequence[str], args: Sequence[Expr], variadic: bool, pos: int) -> Resolved:
         name = words[-1]
-        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ""
-        found = resolve.function(
-            lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
-        )
+        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ".".join(words[-2:])
+        given = [a.oid for a in args]
+        found = resolve.function(lookup, given, pos, variadic=variadic, written=".".join(words))
+        if any(oid in POLYMORPHIC for _, oid in found.proc.out):
+            out = tuple(
+                (one, element_of(given[0]) if oid in POLYMORPHIC else oid)
+                for one, oid in found.proc.out
+            )
+            found = replace(found, proc=replace(found.proc, out=out))
+        if given and given[0] in VECTORS and found.proc.source in _OF_PLACES:
+            counted = replace(found.proc, source=f"{found.proc.source}_from_0")
+            found = replace(found, proc=counted)
         serial = found.proc.source == "pg_get_serial_sequence"
         if found.result == 2278 and name not in _VOID and not serial:
             raise unsupported(f"the function {name}", position=pos)
@@ -196,8 +228,6 @@ class FunctionCalls:
 
     def _serial_sequence(self, args: Sequence[Expr], pos: int) -> Expr:
         """pg_get_serial_sequence('table', 'column') of literals. Raises 42P01, 42703."""
-        if not all(isinstance(arg, Const) and arg.value is not None for arg in args):
-            raise unsupported("pg_get_serial_sequence of what is no literal", position=pos)
         written, column = (str(arg.value) for arg in args if isinstance(arg, Const))
         names = self.binder.names
         name = read_relation(written)
@@ -642,6 +672,23 @@ def _row_json(
     listed = Const(oid=array_of(oids.TEXT), value=list(names))
     made_up = Const(oid=oids.BOOL, value=outer)
     return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=pos)
+
+
+def _written(arg: Expr) -> bool:
+    return isinstance(arg, Const) and arg.value is not None
+
+
+def _of_rows(text: str, body: Node) -> Node:
+    """A function of rows, named a, b, … in its text, with the rows of a call."""
+    rows = [unwrap(arg)[1].get("fields", ())[:-1] for arg in body.get("args", ())]
+    made: Node = deepcopy(parse_expression(text))
+    for column in find(made, "ColumnRef"):
+        place = ord(strings(column["fields"])[0]) - ord("a")
+        if place >= len(rows) or not rows[place]:
+            raise unsupported("this call of a function of rows", position=at(body))
+        column["fields"] = [*rows[place], column["fields"][-1]]
+        column["location"] = body.get("location", 0)
+    return made
 
 
 def is_row(expr: Expr, name: str) -> bool:

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Grouping, Order, children, walk
-from sqlproxy.front.bound.statements import Item, JoinItem, SubQuery, TableItem, Target
+from sqlproxy.front.bound.statements import (
+    Item,
+    JoinItem,
+    SubQuery,
+    SystemItem,
+    TableItem,
+    Target,
+)
 from sqlproxy.values.errors import GROUPING_ERROR, SqlError
 
 
@@ -74,8 +81,7 @@ def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
     found = set()
     for item in items:
         for leaf in _tables(item):
-            table = leaf.table
-            key = set(table.declared_key)
+            key = leaf.key if isinstance(leaf, SystemItem) else {*leaf.table.declared_key}
             if not key:
                 continue
             have = {
@@ -88,9 +94,9 @@ def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
     return found
 
 
-def _tables(item: Item) -> Iterator[TableItem]:
+def _tables(item: Item) -> Iterator[TableItem | SystemItem]:
     if isinstance(item, JoinItem):
         yield from _tables(item.left)
         yield from _tables(item.right)
-    elif isinstance(item, TableItem):
+    elif isinstance(item, TableItem | SystemItem):
         yield item

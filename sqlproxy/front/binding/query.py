@@ -35,6 +35,7 @@ from sqlproxy.front.bound.statements import (
     Locking,
     Select,
     SetOperation,
+    SystemItem,
     TableItem,
     Target,
 )
@@ -71,6 +72,7 @@ class Queries:
     def __init__(self, binder: Binder) -> None:
         self.binder = binder
         binder.subselect = lambda body, scope: self.select(body, scope)
+        binder.converted = self._converted
         self.items = FromItems(binder, self)
         self.writes: Any = None
 
@@ -410,6 +412,9 @@ class Queries:
     def _locking(self, body: Node, items: Sequence[Item]) -> tuple[Locking, ...]:
         found = []
         known = {leaf.alias for item in items for leaf in leaves(item)}
+        system = [isinstance(leaf, SystemItem) for item in items for leaf in leaves(item)]
+        if "lockingClause" in body and system and all(system):
+            raise unsupported("locking rows of the system's relations")
         for node in body.get("lockingClause", ()):
             clause = node["LockingClause"]
             tables = tuple(r["RangeVar"]["relname"] for r in clause.get("lockedRels", ()))

@@ -11,7 +11,7 @@ from typing import Protocol
 from kv.base.limits import SQL_PARAMETERS_MAX
 from sqlproxy.front.bound.exprs import Column, Const, Expr, Param
 from sqlproxy.front.bound.folding import rebuilt
-from sqlproxy.front.bound.statements import Cte, ItemColumn
+from sqlproxy.front.bound.statements import Cte, ItemColumn, Select
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.front.types.registry import format_type
 from sqlproxy.pg import oids
@@ -28,6 +28,17 @@ from sqlproxy.values.errors import (
     UNDEFINED_TABLE,
     SqlError,
 )
+
+
+@dataclass(slots=True)
+class SystemView:
+    """A view of the system: its text; once it was bound also its query, and what that asks of the
+    catalog (`casting.Coercer.asked`).
+    """
+
+    text: str
+    select: Select | None = None
+    asks: frozenset[str] = frozenset()
 
 
 class Names(Protocol):
@@ -83,7 +94,13 @@ class Names(Protocol):
         ...
 
     def system_columns(self, schema: str, name: str) -> Sequence[tuple[str, int, int]] | None:
-        """Those of a relation of the system: name, type, modifier."""
+        """Those of a relation of the system, or of a function `f()` whose rows are known as a
+        relation's are: name, type, modifier.
+        """
+        ...
+
+    def system_view(self, schema: str, name: str) -> SystemView | None:
+        """A view of the system, the same object each time."""
         ...
 
     def relations(self) -> Relations:
@@ -140,6 +157,7 @@ class Rel:
     named: bool = True
     open: bool = True
     base: str = ""  # the table's own name
+    schema: str = "public"
     scalar: bool = False  # a function of one value: its name is the value, not a row
     outer: bool = False  # an outer join may make up a row of NULLs in its place
     system: Mapping[str, Expr] = field(default_factory=dict)  # ctid and its like
@@ -236,6 +254,10 @@ class Scope:
         return SqlError(
             UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
         )
+
+    def schema_of(self, name: str, pos: int) -> str:
+        """Where the relation of that name is. Raises 42P01."""
+        return self.relation(name, pos)[0].schema
 
     def value_of(self, name: str) -> Expr | None:
         """What the name of a function of one value in FROM stands for, here or around."""

@@ -30,6 +30,15 @@ SERIALS: Final = by_word(
 COLLATIONS: Final = frozenset(("C", "POSIX", "C.UTF-8", "C.utf8", "default", "ucs_basic"))
 """All are the same order."""
 _LENGTH_MAX: Final = 10_485_760
+_INFORMATION: Final = "information_schema"
+_DOMAINS: Final = {
+    "cardinal_number": (oids.INT4, -1),
+    "character_data": (oids.VARCHAR, -1),
+    "sql_identifier": (oids.NAME, -1),
+    "time_stamp": (oids.TIMESTAMPTZ, 2),
+    "yes_or_no": (oids.VARCHAR, 7),
+}
+"""Of information_schema: what they are made of."""
 
 
 def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
@@ -39,14 +48,14 @@ def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
     words = strings(node.get("names"))
     pos = at(node)
     name, schema = words[-1], words[-2] if len(words) > 1 else ""
+    if schema == _INFORMATION and (domain := _DOMAINS.get(name)):
+        return domain
     others: Container[str] = () if names is None else names.schemas
     if schema not in ("", "pg_catalog", "public") and schema not in others:
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=pos)
     if node.get("pct_type"):
         raise unsupported("%TYPE", position=pos)
-    oid = TYPE_BY_NAME.get(name)
-    if schema in others:
-        oid = None
+    oid = None if schema in others else TYPE_BY_NAME.get(name)
     if names is not None and schema != "pg_catalog" and (oid is None or schema):
         for one in (schema,) if schema else names.path:
             if (own := names.enum(named(one, name))) is not None:

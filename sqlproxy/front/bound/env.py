@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.rows.naming import PUBLIC
@@ -26,6 +25,10 @@ def _no_sequences(*args: object) -> int:
 
 def _not_now(once: Once, given: Sequence[object]) -> object:
     raise unsupported("a subquery here")
+
+
+def _no_acts(verb: str, given: Sequence[object]) -> Any:
+    raise unsupported(f"{verb}() here")
 
 
 def _no_chance() -> Any:
@@ -56,8 +59,8 @@ class Catalog(Protocol):
         """The OID of what a text names. Raises SqlError (42P01, 3F000)."""
         ...
 
-    def rows(self, relation: str) -> ByColumns | None:
-        """All rows of `schema.name`; None: it is no table."""
+    def rows(self, relation: str) -> Sequence[Sequence[object]] | None:
+        """All rows of `schema.name`; None: they are not known."""
         ...
 
     def fact(self, name: str) -> Any:
@@ -78,7 +81,7 @@ class _NoCatalog:
 
     fact = relation
 
-    def rows(self, relation: str) -> ByColumns | None:
+    def rows(self, relation: str) -> Sequence[Sequence[object]] | None:
         return None
 
 
@@ -98,8 +101,9 @@ class Wanting(SqlError):
         called: bool = True,
         once: Once | None = None,
         given: Sequence[object] = (),
+        what: str = "",
     ) -> None:
-        what = "nextval" if value is None else "setval"
+        what = what or (once.what if once else "nextval" if value is None else "setval")
         super().__init__(
             UNSUPPORTED,
             f"{what}() in WHERE, in a join condition, in a recursive or correlated query, or in an "
@@ -115,7 +119,7 @@ class Env:
     """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
     qualified text)` and its like never wait: whoever executes has reserved the values
     (`Compiled.taken`), or is asked for by Wanting; `advisory(verb, numbers, exclusive, of the
-    transaction)` neither.
+    transaction)` neither. `act(verb, given)`: what exprs.ACTING do, as Wanting says.
     `session` holds settings and NO_SETTINGS.
     """
 
@@ -135,6 +139,7 @@ class Env:
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     notify: Callable[[str, str], None] = _not_said
     listening: Callable[[], list[str]] = list
+    act: Callable[[str, Sequence[object]], Any] = _no_acts
     catalog: Catalog = NO_CATALOG
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
     memo: dict[object, object] | None = (

@@ -242,7 +242,10 @@ class Subscript(Expr):
     slices: tuple[tuple[Expr | None, Expr | None], ...] = ()
 
 
-TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))  # numbers of sequences
+ACTING: Final = frozenset(("set_config_by_name", "pg_cancel_backend", "pg_terminate_backend"))
+"""What is done for a row that comes out, and waited for (`Env.act`)."""
+TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid")) | ACTING
+"""Numbers of sequences, and the like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,11 +310,13 @@ class Named(Expr):
 @dataclass(slots=True)
 class Once:
     """A value that is computed when it is looked at first, once for each row of what it depends on:
-    `work` makes it of that. `known`: what was made last, by that row's text.
+    `work` makes it of that. `known`: what was made last, by that row's text. `what`: the function
+    that wants it.
     """
 
     work: Callable[[Sequence[object]], Awaitable[object]] | None = None
     known: dict[str, object] = field(default_factory=dict)
+    what: str = "nextval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ read.
     Write     Insert, Update, Delete, Merge                   rows changed, and out with RETURNING
     Define    CreateTable, CreateIndex, …  (`ddl`)            changes of descriptors
     Command   Begin, Commit, SetVariable, Copy, …             of the session
-    System    over pg_catalog, information_schema or kvorum.*: text for the catalog
 
 The row that an expression's columns index (`exprs.Column.index`) is the columns of the FROM items
 one after another, each item's from its `offset` on. Of UPDATE, DELETE and MERGE the target is the
@@ -105,13 +104,13 @@ class SequenceItem(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemItem(Item):
-    """A relation of the system beside users' tables. Before the statement runs the catalog is asked
-    for its rows (`text`), which stand there instead; those of its tables (`relation`) are known by
-    their columns, of which `text` has the forms of the types that it makes texts.
+    """A relation of the system, which is no view: `schema.name`. `Env.catalog` has its rows. `key`:
+    the attributes that all others follow from.
     """
 
     relation: str
-    text: str
+    oid: int
+    key: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,14 +342,6 @@ class Merge(Change):
     whens: tuple[MergeWhen, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class System:
-    """A query over the system's own relations: the catalog answers it from the text."""
-
-    text: str
-    tree: Mapping[str, Any]
-
-
 # -- commands of a session
 
 
@@ -451,7 +442,7 @@ class Deallocate:
 @dataclass(frozen=True, slots=True)
 class DeclareCursor:
     name: str
-    query: Select | System
+    query: Select
     hold: bool = False
     scroll: bool | None = None
     binary: bool = False
@@ -483,7 +474,7 @@ class Copy:
     format: CopyFormat
     target: TableItem | None = None
     columns: tuple[TableColumn, ...] = ()
-    query: Select | System | Change | None = None
+    query: Select | Change | None = None
     where: Expr | None = None
     freeze: bool = False
     fields: tuple[Field, ...] = ()

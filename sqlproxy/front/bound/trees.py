@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlproxy.rows.schema import Sequence, Table, View
 
 _OUTPUT_FIELDS: Final = ("fields", "tree")  # of statements: nothing of what they read
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}  # of the parts, by the class
 
 
 def looked_into(node: object) -> bool:
@@ -20,9 +21,21 @@ def looked_into(node: object) -> bool:
 
 def parts(node: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a node that is looked into, by name."""
-    for part in fields(node):
-        if part.name not in _OUTPUT_FIELDS:
-            yield part.name, getattr(node, part.name)
+    kind = type(node)
+    if (names := _NAMES.get(kind)) is None:
+        named = (one.name for one in fields(kind))
+        names = _NAMES[kind] = tuple(one for one in named if one not in _OUTPUT_FIELDS)
+    for name in names:
+        yield name, getattr(node, name)
+
+
+def has(node: object, kind: type) -> bool:
+    """Whether there is one of a class anywhere inside."""
+    if isinstance(node, kind):
+        return True
+    if isinstance(node, tuple):
+        return any(has(one, kind) for one in node)
+    return looked_into(node) and any(has(part, kind) for _, part in parts(node))
 
 
 def replaced(node: Any, other: Callable[[object], object]) -> object:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sqlproxy.front.bound.env import Env, path_of
 from sqlproxy.front.bound.exprs import (
+    TAKING,
     Among,
     AnyAll,
     ArrayExpr,
@@ -99,7 +100,6 @@ _SHORT: Final = frozenset(
 """Functions that are short, however large what they are given is."""
 _DOCUMENTS: Final = (oids.JSON, oids.JSONB)
 _STYLES_MAX: Final = 8  # that one plan, which is of all sessions, is remembered for
-_SETVALS: Final = frozenset(("setval_oid", "setval3_oid"))
 
 
 _MAKING: Final = (Call, Cast, ArrayExpr, Length)
@@ -134,7 +134,7 @@ class Compiled:
 
     @property
     def numbered(self) -> bool:
-        """Whether it takes numbers of sequences, or sets one."""
+        """Whether it has a call of exprs.TAKING."""
         return bool(self.taken) or self.unsure
 
     @property
@@ -257,12 +257,12 @@ class _Compiler:
         return part
 
     def _number(self, source: str, args: Sequence[Part]) -> None:
-        """Note a call that takes numbers, or sets one."""
+        """Note a call that takes numbers, sets one, or does something else that is waited for."""
         if source == _NEXTVAL and args[0].kind == "con" and args[0].at is not None:
             name = read_relation(str(args[0].at))
             (self.perhaps if self.lazy else self.taken).append(name)
             self.unsure = self.unsure or bool(self.lazy)
-        elif source == _NEXTVAL or source in _SETVALS:
+        elif source in TAKING:
             self.unsure = True
         else:
             return

@@ -152,7 +152,7 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
         if isinstance(value, SequenceItem):
             found.setdefault(int(value.sequence.id), set())
             return
-        if isinstance(value, Column) and value.table:
+        if isinstance(value, Column) and value.table > 0:  # not the system's
             found.setdefault(value.table, set()).add(value.attribute)
         if isinstance(value, tuple):
             for one in value:

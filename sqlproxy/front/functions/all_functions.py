@@ -11,6 +11,7 @@ from sqlproxy.front.functions import (
     f_arrays,
     f_catalog,
     f_enums,
+    f_information_schema,
     f_json,
     f_jsonpath,
     f_numbers,
@@ -75,11 +76,22 @@ def _setting(env: Env, name: str, missing: bool = False) -> str | None:
     return found
 
 
+def _acts(verb: str) -> Function:
+    return with_env(lambda env, *given: env.act(verb, given))
+
+
+def _set_config(env: Env, name: str | None, value: str | None, local: bool | None) -> object:
+    if name is None:
+        raise SqlError("22004", "SET requires parameter name")
+    return env.act("set_config", (name, value, bool(local)))
+
+
 FUNCTIONS: Final[dict[str, Function]] = {
     **f_advisory.FUNCTIONS,
     **f_arrays.FUNCTIONS,
     **f_catalog.FUNCTIONS,
     **f_enums.FUNCTIONS,
+    **f_information_schema.FUNCTIONS,
     **f_json.FUNCTIONS,
     **f_jsonpath.FUNCTIONS,
     **f_numbers.FUNCTIONS,
@@ -105,6 +117,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "session_user": total(with_env(_session_user)),
             "show_config_by_name": with_env(_setting),
             "show_config_by_name_missing_ok": with_env(_setting),
+            "set_config_by_name": nulls(with_env(_set_config)),
+            "pg_cancel_backend": _acts("pg_cancel_backend"),
+            "pg_terminate_backend": _acts("pg_terminate_backend"),
             "pg_backend_pid": with_env(lambda env: int(env.session["process"])),
             "current_database": total(with_env(lambda env: env.session.get("database", ""))),
             "current_schema": total(with_env(lambda env: next(iter(path_of(env)), None))),

@@ -263,6 +263,12 @@ def _bucket(site: Site) -> Callable[..., object]:
     return found
 
 
+def _last(values: list[object], dimension: int) -> int | None:
+    """The last place of a vector."""
+    count = _length(values, dimension)
+    return None if count is None else count - 1
+
+
 FUNCTIONS: Final = declared(
     {
         "array_append": nulls(_append),
@@ -271,6 +277,8 @@ FUNCTIONS: Final = declared(
         "array_length": total(_length),
         "array_upper": total(_length),
         "array_lower": total(lambda v, n: 1 if _length(v, n) is not None else None),
+        "array_upper_from_0": total(_last),
+        "array_lower_from_0": total(lambda v, n: 0 if _length(v, n) is not None else None),
         "array_ndims": total(lambda v: len(shape(v)) or None),
         "array_dims": _dims,
         "array_cardinality": total(lambda v: len(flat(v))),

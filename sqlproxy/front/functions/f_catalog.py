@@ -12,14 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.catalog.privileges import LETTERS
+from sqlproxy.catalog.privileges import ALL, LETTERS, WORDS
 from sqlproxy.front.bound.env import Env, path_of
 from sqlproxy.front.functions import object_names
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.function import Function, nulls, with_env
 from sqlproxy.front.types import registry as r
+from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.pg import oids
-from sqlproxy.values.errors import INVALID_PARAMETER, UNDEFINED_OBJECT, SqlError
+from sqlproxy.values.errors import (
+    INVALID_PARAMETER,
+    UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
+    SqlError,
+)
 from sqlproxy.values.words import words
 
 Call = Callable[..., Any]
@@ -28,11 +34,12 @@ Make = Callable[[tuple[int, ...]], Call]
 CATALOG: Final = "catalog"
 """Asked for: the rows of the system's tables, for functions."""
 RELATIONS: Final = "relations"
-"""Asked for: the rows of relations in FROM."""
+"""Asked for: the rows of relations in FROM, of which each is asked for by its name, too."""
 SIZES, SEQUENCES, TRANSACTION = "sizes", "sequences", "txid"
 _PG_CATALOG, _PUBLIC = "pg_catalog", "public"
 _USERS_FIRST: Final = 16_384  # of the OIDs of what users have declared
 _UTF8: Final = 6
+_NAME_LETTERS: Final = 64
 _WRAPPED: Final = re.compile(r"\(([^()]*)\)")
 
 _ALWAYS: Final = words(
@@ -56,7 +63,9 @@ _NOTHING: Final = words(
     pg_get_statisticsobjdef pg_get_statisticsobjdef_columns pg_get_functiondef
     pg_get_statisticsobjdef_expressions pg_relation_filepath pg_relation_filenode
     pg_get_function_sqlbody pg_get_function_arg_default inet_server_addr inet_client_addr
-    pg_get_replica_identity_index pg_partition_root pg_current_logfile
+    pg_get_replica_identity_index pg_partition_root pg_current_logfile pg_last_wal_receive_lsn
+    pg_last_wal_replay_lsn pg_current_wal_lsn pg_current_wal_insert_lsn
+    pg_last_xact_replay_timestamp
     """
 )
 _ZERO: Final = words(
@@ -67,8 +76,27 @@ _INDEX_IS: Final = words(
 )
 _INDEX_IS_NOT: Final = frozenset(("desc", "nulls_first"))
 _METHOD_CAN: Final = frozenset(("can_order", "can_unique", "can_multi_col", "can_include"))
+_COUNTERS: Final = {
+    proc.name: None if proc.result in (oids.TEXT, oids.TIMESTAMPTZ) else 0
+    for procs in r.FUNCTIONS.values()
+    for proc in procs
+    if proc.name.startswith("pg_stat_get_")
+    and not proc.name.startswith("pg_stat_get_backend_")
+    and not (proc.returns_set or proc.result == oids.RECORD)
+}
+"""What is not counted here, and when it was."""
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _OPTION: Final = " with grant option"
+_PRIVILEGES: Final = {**WORDS, "X": "EXECUTE"}
+_OF_OBJECTS: Final = {
+    "r": ("", ALL["table"]),
+    "s": ("", ALL["sequence"]),
+    "d": ("Tc", ALL["database"]),
+    "n": ("", ALL["schema"]),
+    "f": ("X", "X"),
+    "T": ("U", "U"),
+}
+"""What everybody may, and the owner, by the letter that acldefault takes."""
 
 
 # -- by OID
@@ -168,6 +196,19 @@ def _bare(sql: str) -> str:
     """Without parentheses around the whole."""
     found = _WRAPPED.fullmatch(sql)
     return found[1] if found else sql
+
+
+def _serial_sequence(env: Env, table: str, column: str) -> str | None:
+    """The sequence that a column owns. Raises SqlError (42P01, 42703)."""
+    catalog, oid = env.catalog, env.catalog.relation(table)
+    place = catalog.get("pg_attribute", "attnum", attrelid=oid, attname=column)
+    if place is None:
+        raise SqlError(UNDEFINED_COLUMN, f'column "{column}" of relation "{table}" does not exist')
+    for other in catalog.find("pg_depend", "objid", refobjid=oid, refobjsubid=place):
+        if catalog.get("pg_class", "relkind", oid=other) == "S":
+            found: str | None = catalog.get("pg_class", "_qname", oid=other)
+            return found
+    return None
 
 
 # -- sizes
@@ -277,6 +318,36 @@ def _of_schema(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     return name is not None, acl
 
 
+def exploded(env: Env, acl: Sequence[str]) -> list[tuple[int | None, int, str, bool]]:
+    """aclexplode: `grantee=letters/grantor`, * after a letter that may be granted on."""
+
+    def role(name: str) -> int | None:
+        bare = name.strip('"')
+        return env.catalog.get("pg_authid", "oid", rolname=bare) if bare else 0
+
+    found = []
+    for one in acl:
+        held, _, grantor = one.rpartition("/")
+        grantee, _, letters = held.rpartition("=")
+        by, to = role(grantor), role(grantee) or 0
+        found += [
+            (by, to, _PRIVILEGES.get(letter, letter), letters[at : at + 1] == "*")
+            for at, letter in enumerate(letters, 1)
+            if letter != "*"
+        ]
+    return found
+
+
+def _default_acl(env: Env, kind: str, owner: int) -> list[str]:
+    """acldefault: what everybody may, and what the owner."""
+    name = env.catalog.get("pg_authid", "rolname", oid=owner)
+    if name is None or kind not in _OF_OBJECTS:
+        return []
+    shown, (everybody, own) = quote_ident(name), _OF_OBJECTS[kind]
+    listed = [f"={everybody}/{shown}"] if everybody else []
+    return [*listed, f"{shown}={own}/{shown}"]
+
+
 Finds = Callable[[Env, Any], tuple[bool, Sequence[str] | None]]
 
 
@@ -328,11 +399,13 @@ _PURE: Final[dict[str, Call]] = {
     **dict.fromkeys(_NEVER, _constant(False)),
     **dict.fromkeys(_NOTHING, _constant(None)),
     **dict.fromkeys(_ZERO, _constant(0)),
+    **{name: _constant(value) for name, value in _COUNTERS.items()},
     "pg_client_encoding": _constant("UTF8"),
     "getdatabaseencoding": _constant("UTF8"),
     "pg_encoding_to_char": lambda number: {_UTF8: "UTF8", 0: "SQL_ASCII"}.get(number, ""),
     "pg_char_to_encoding": lambda name: _UTF8 if name.upper() == "UTF8" else -1,
     "pg_encoding_max_length": _constant(4),
+    "pg_blocking_pids": lambda pid: [],
     "pg_tablespace_location": _constant(""),
     "pg_describe_object": lambda of, oid, part: str(oid),
     "pg_index_column_has_property": _index_column,
@@ -365,9 +438,11 @@ _SIMPLE: Final[dict[str, Call]] = {
     "pg_column_is_updatable": lambda env, oid, *rest: _updatable(env, oid),
     "pg_relation_is_updatable": lambda env, oid, *rest: 28 if _updatable(env, oid) else 0,
     "pg_sequence_last_value": lambda env, oid: env.catalog.fact(SEQUENCES).get(oid),
+    "pg_get_serial_sequence": _serial_sequence,
     "pg_relation_size": _size,
     "pg_table_size": _size,
     "pg_indexes_size": _indexes_size,
+    "acldefault": _default_acl,
     "pg_total_relation_size": lambda env, oid: _size(env, oid) + _indexes_size(env, oid),
 }
 _TYPED: Final[dict[str, Make]] = {
@@ -400,7 +475,14 @@ _ASKING: Final[dict[str, Function]] = {
     **object_names.FUNCTIONS,
     "format_type": nulls(with_env(_format_type)),
 }
+
+
+def _letter(name: str, place: int) -> str | None:
+    return name[place : place + 1] if 0 <= place < _NAME_LETTERS else None
+
+
 FUNCTIONS: Final[dict[str, Function]] = {
+    "kvorum_name_letter": Function(_letter),
     **{proc.source: Function(_PURE[proc.name]) for proc in _sources(_PURE)},
     **_ASKING,
 }

@@ -355,6 +355,8 @@ FUNCTIONS: Final = declared(
         "texticregexne": _matches(True, "i"),
         "nameregexeq": _matches(False),
         "nameregexne": _matches(True),
+        "nameicregexeq": _matches(False, "i"),
+        "nameicregexne": _matches(True, "i"),
         "similar_to_escape_1": similar_to,
         "similar_to_escape_2": similar_to,
         "similar_escape": nulls(similar_to),

@@ -121,8 +121,22 @@ def _out(of: int) -> Callable[..., str]:
     return show
 
 
+_WORDS: Final = {
+    "int": "int4",
+    "dec": "numeric",
+    "decimal": "numeric",
+    "float": "float8",
+    "char": "bpchar",
+}
+"""What the language calls types besides their names."""
+
+
 def _type(env: Env, text: str) -> int | None:
     name = text.strip().removeprefix("pg_catalog.").removeprefix("public.")
+    if name.endswith("[]"):
+        element = _type(env, name[:-2])
+        return element and (env.catalog.get("pg_type", "typarray", oid=element) or None)
+    name = _WORDS.get(name.lower(), name)
     for column in ("typname", "_text"):
         if (found := env.catalog.get("pg_type", "oid", **{column: name})) is not None:
             return int(found)

@@ -146,7 +146,12 @@ def as_oid(arg: Expr, relations: Relations) -> Expr:
 
 
 def _or_null(text: str, relations: Relations) -> str | None:
-    return None if text == "-" or text.isdigit() else relations.find(text)
+    try:
+        return None if text == "-" or text.isdigit() else relations.find(text)
+    except SqlError as error:
+        if error.sqlstate != UNSUPPORTED:
+            raise
+        return None  # of another database
 
 
 FUNCTIONS: Final = declared(

@@ -110,13 +110,13 @@ def key_of_ctid(left: Expr, right: Expr) -> tuple[Expr, Expr] | None:
     return key, Const(oid=key.oid if fits else oids.INT8, value=right.value)
 
 
-def relation_of(tableoid: Expr, held: str) -> Expr:
-    """tableoid::regclass, over what finds it in GROUP BY: a regclass is held as a name here."""
+def relation_of(tableoid: Expr, name: str) -> Expr:
+    """tableoid::regclass, over what finds it in GROUP BY; `name`: as a regclass is held."""
     proc = Proc("regclass", (oids.ANY, oids.OID), oids.REGCLASS, "row_constant", strict=False)
     return Call(
         oid=oids.REGCLASS,
         proc=proc,
-        args=(Const(oid=oids.REGCLASS, value=held), tableoid),
+        args=(Const(oid=oids.REGCLASS, value=name), tableoid),
     )
 
 

@@ -26,6 +26,7 @@ COMPATIBLE_POLYMORPHIC: Final = frozenset(
     (oids.ANYCOMPATIBLE, oids.ANYCOMPATIBLEARRAY, oids.ANYCOMPATIBLENONARRAY)
 )
 POLYMORPHIC: Final = SIMPLE_POLYMORPHIC | COMPATIBLE_POLYMORPHIC
+INFORMATION_SCHEMA: Final = "information_schema"
 INTEGERS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
 
 
@@ -198,16 +199,63 @@ def _of_enums() -> tuple[list[Proc], list[Proc]]:
     return operators, functions
 
 
+def _of_information_schema() -> list[Proc]:
+    """Those that its views call: functions in SQL, with a C name of our own."""
+    of_type = (oids.OID, oids.INT4)
+    listed: list[tuple[str, tuple[int, ...], int]] = [
+        ("_pg_char_max_length", of_type, oids.INT4),
+        ("_pg_char_octet_length", of_type, oids.INT4),
+        ("_pg_numeric_precision", of_type, oids.INT4),
+        ("_pg_numeric_precision_radix", of_type, oids.INT4),
+        ("_pg_numeric_scale", of_type, oids.INT4),
+        ("_pg_datetime_precision", of_type, oids.INT4),
+        ("_pg_interval_type", of_type, oids.TEXT),
+        ("_pg_index_position", (oids.OID, oids.INT2), oids.INT4),
+    ]
+    array = Proc(
+        f"{INFORMATION_SCHEMA}._pg_expandarray",
+        (oids.ANYARRAY,),
+        oids.RECORD,
+        "_pg_expandarray",
+        returns_set=True,
+        out=(("x", oids.ANYELEMENT), ("n", oids.INT4)),
+    )
+    return [array, *(Proc(f"{INFORMATION_SCHEMA}.{one[0]}", *one[1:], one[0]) for one in listed)]
+
+
+def _of_nothing() -> list[Proc]:
+    """Functions of types that only the system's columns have; they return NULL."""
+    names = {
+        oids.INET: ("inet_server_addr", "inet_client_addr"),
+        oids.PG_LSN: (
+            "pg_last_wal_receive_lsn",
+            "pg_last_wal_replay_lsn",
+            "pg_current_wal_lsn",
+            "pg_current_wal_insert_lsn",
+        ),
+    }
+    return [Proc(n, (), oid, n, volatile="s") for oid, listed in names.items() for n in listed]
+
+
 _tables = msgspec.json.decode(
     files("sqlproxy.front.types").joinpath("tables.json").read_bytes(), type=_Tables
 )
 _enum_operators, _enum_functions = _of_enums()
-TYPES: Final = {row[0]: _type(*row) for row in _tables.types}  # and enums, as they become known
+_recorded = {row[0]: _type(*row) for row in _tables.types}
+TYPES: Final = {  # and enums, as they become known
+    one.oid: TypeRow(
+        *(one.oid, one.catalog_name, one.category, False, one.element, one.array_oid, one.size)
+    )
+    for one in oids.TYPES.values()
+} | _recorded
 CASTS: Final[Mapping[tuple[int, int], CastRow]] = {
     (source, target): CastRow(*rest) for source, target, *rest in _tables.casts
 }
 OPERATORS: Final = _by_name(map(_operator, _tables.operators), _enum_operators)
-FUNCTIONS: Final = _by_name(map(_function, _tables.functions), _enum_functions)
+FUNCTIONS: Final = _by_name(
+    map(_function, _tables.functions),
+    [*_enum_functions, *_of_information_schema(), *_of_nothing()],
+)
 TYPE_BY_NAME: Final[Mapping[str, int]] = {row.name: row.oid for row in TYPES.values()}
 
 

@@ -55,6 +55,12 @@ def read_name(text: str) -> str:
     return text if len(raw) < 64 else raw[:63].decode(errors="ignore")
 
 
+def read_acl(text: str) -> str:
+    if "=" not in text:
+        raise SqlError(INVALID_TEXT, 'missing "=" sign', hint="grantee=privileges/grantor")
+    return text
+
+
 def _same(text: str) -> str:
     return text
 
@@ -140,6 +146,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.UNKNOWN: _same,
     oids.CHAR: lambda text: text[:1],
     oids.NAME: read_name,
+    oids.ACLITEM: read_acl,
     oids.BYTEA: read_bytea,
     oids.UUID: read_uuid,
     oids.REGCLASS: held_relation,
@@ -158,8 +165,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.XID: str,
     oids.XID8: str,
     oids.CID: str,
-    oids.PG_NODE_TREE: _same,
-    oids.ACLITEM: _same,
+    **dict.fromkeys(oids.OF_CATALOG, _same),
     oids.FLOAT4: numbers.write_float4,
     oids.FLOAT8: numbers.write_float8,
     oids.NUMERIC: numbers.write_numeric,

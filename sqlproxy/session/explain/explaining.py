@@ -107,8 +107,6 @@ def _query_of(statement: object, *, analyze: bool) -> object:
             pass
     if isinstance(statement, s.Select | s.Insert | s.Update | s.Delete | s.Merge):
         return statement
-    if isinstance(statement, s.System):
-        raise unsupported("EXPLAIN of a query over the system catalog")
     raise unsupported("EXPLAIN of this statement")
 
 

@@ -1,33 +1,27 @@
-"""Queries over the system's relations, asked for this session."""
+"""What a statement reads of the system's relations, asked for this session."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.f_catalog import CATALOG, TRANSACTION
 from sqlproxy.front.functions.object_names import HELD_AS_OIDS, shower
-from sqlproxy.pg.answers import Row, Values
-from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
-from sqlproxy.pgcatalog.contents import Cluster
+from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.contents import Session as Asker
-from sqlproxy.pgcatalog.model import SIGNAL, Needs
-from sqlproxy.session.preparing import newer
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reports import sees
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.portals import Batches, given_up
 from sqlproxy.session.state.state import State
-from sqlproxy.values.errors import SqlError
 
 Shower = Callable[[Env, Any], str]
 
 
-async def bring_catalog(session: State, asks: Collection[str]) -> None:
-    """What functions of a statement ask (`Env.catalog`). Raises SqlError."""
+async def bring_catalog(session: State, asks: frozenset[str]) -> None:
+    """What a statement asks of the system's relations (`Env.catalog`). Raises SqlError."""
     if CATALOG not in asks:
         return
     services = session.services
@@ -38,9 +32,19 @@ async def bring_catalog(session: State, asks: Collection[str]) -> None:
         TRANSACTION: await _transaction(session, TRANSACTION in asks),
     }
     visible = sees(session.permits, declared)
-    session.catalog = await services.system.snapshot(
+    found = await services.system.snapshot(
         cluster, declared.contents, declared.relations(), asks, facts, visible
     )
+    for relation in sorted(one for one in asks if "." in one):
+        if found.rows(relation) is None:
+            found.reported[relation] = await _reported(session, relation)
+    session.catalog, session.brought = found, asks
+
+
+async def keep_catalog(session: State, asks: frozenset[str]) -> None:
+    """The same, unless it is what was asked last: others may have been bound before it runs."""
+    if session.brought is not asks:
+        await bring_catalog(session, asks)
 
 
 async def _transaction(session: State, wanted: bool) -> int | None:
@@ -53,54 +57,24 @@ async def _transaction(session: State, wanted: bool) -> int | None:
     return await session.services.client.now()
 
 
-async def ask_catalog(session: State, system: SystemQuery, values: Values) -> list[Row]:
-    """The rows of a query over the system's relations. Raises SqlError."""
-    services, activity = session.services, session.activity
-    declared, cluster = await session.declared(), await services.cluster()
+async def _reported(session: State, relation: str) -> Sequence[Row]:
+    """The rows of a relation of the system that is no table. Raises SqlError."""
+    services, declared = session.services, await session.declared()
+    name = relation.rpartition(".")[2]
+    own: dict[str, Sequence[Mapping[str, object]]] = {}
+    if name == "pg_stat_activity":
+        own[name] = await services.roster.rows(session, await services.cluster())
+    elif name == "pg_prepared_statements":
+        own[name] = list(session.statements.rows())
+    elif name == "pg_cursors":
+        own[name] = list(session.cursors.rows())
     asker = Asker(
-        user=session.permits.acting,
-        database=session.database,
-        search_path=declared.path,
-        settings=session.variables.shown(),
-        now_us=activity.transaction_us or activity.now_us(),
-        started_us=activity.began_us,
-        pid=session.channel.process,
-        query=activity.query,
-        sees=sees(session.permits, declared),
-        **await _facts(session, system.translated.needs, cluster),
+        session.activity.transaction_now(),
+        session.variables.shown(),
+        own,
+        sees(session.permits, declared),
     )
-    contents = declared.contents
-    try:
-        answer = await services.system.execute(system, values, asker, cluster, contents)
-    except SqlError as error:  # a regclass
-        contents = (await newer(session, declared, error)).contents
-        answer = await services.system.execute(system, values, asker, cluster, contents)
-    for change in answer.changes:
-        if change.name == SIGNAL:
-            if change.value is not None:
-                process = int(change.value)
-                await services.roster.signal(session, process, terminate=change.local)
-                await asyncio.sleep(0)  # if it was this session its statement ends here
-            continue
-        await session.assign(change.name, change.value, local=change.local)
-    session.held.rows(answer.rows)
-    return answer.rows
-
-
-async def _facts(session: State, needs: Needs, cluster: Cluster) -> dict[str, Any]:
-    """What a query of the catalog asks of sessions and transactions: most ask nothing."""
-    found: dict[str, object] = {"txid": await _transaction(session, "txid" in needs.facts)}
-    if "pids" in needs.facts or "pg_stat_activity" in " ".join(needs.feeds):
-        found["activity"] = await session.services.roster.rows(session, cluster)
-    found["own"] = {
-        name: list(rows)
-        for name, rows in (
-            ("pg_prepared_statements", session.statements.rows()),
-            ("pg_cursors", session.cursors.rows()),
-        )
-        if f"kv_{name}" in needs.feeds
-    }
-    return found
+    return await services.system.reported(relation, declared.contents, asker)
 
 
 def with_names(session: State, prepared: Prepared, rows: Batches) -> Batches:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any, Final
 from uuid import UUID
 
 from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.answers import Values
 from sqlproxy.pg.style import Style
+from sqlproxy.pgcatalog.static import shown_settings
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.shared.advisory_locks import Key
 from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.session_locks import Request
 from sqlproxy.session.state.state import State
+from sqlproxy.values.errors import SqlError
 
 
 class CurrentSettings(Mapping[str, str]):
@@ -36,7 +41,12 @@ class CurrentSettings(Mapping[str, str]):
             case "process":
                 return str(self._session.channel.process)
             case _:
-                return self._session.variables.get(name)
+                try:
+                    return self._session.variables.get(name)
+                except SqlError:
+                    if (known := shown_settings().get(name.lower())) is None:
+                        raise
+                    return known  # pg_settings has it, too
 
     def __iter__(self) -> Iterator[str]:
         yield from NO_SETTINGS
@@ -49,7 +59,7 @@ class CurrentSettings(Mapping[str, str]):
 class SessionEnv(Env):
     """Of one run. Most statements ask none of it but `params`, so it is found when it is asked."""
 
-    __slots__ = ("_began_us", "_now_us", "_session", "numbers")
+    __slots__ = ("_acts", "_began_us", "_now_us", "_session", "numbers")
 
     def __init__(self, session: State, values: Values, numbers: Numbers) -> None:
         self.params = values
@@ -57,6 +67,7 @@ class SessionEnv(Env):
         self.memo = None
         self.catalog = session.catalog  # a cursor goes on beside statements that ask other things
         self._session, self.numbers = session, numbers
+        self._acts: dict[str, Once] | None = None
         activity = session.activity
         self._began_us = activity.statement_us = session.services.clock.now_ms() * 1000
         if not activity.transaction_us:
@@ -106,6 +117,14 @@ class SessionEnv(Env):
     def once(self, once: Once, given: Sequence[object]) -> object:
         return self.numbers.once(once, given)
 
+    def act(self, verb: str, given: Sequence[object]) -> object:
+        """Raises Wanting, where it is not done yet."""
+        if self._acts is None:
+            self._acts = {}
+        if (once := self._acts.get(verb)) is None:
+            once = self._acts[verb] = Once(partial(_ACTS[verb], self._session), what=verb)
+        return self.numbers.once(once, given)
+
     def setval(self, name: str, value: int, called: bool) -> int:
         """It is done at once where somebody waits for it, else after the last row: expressions
         never wait themselves.
@@ -129,6 +148,25 @@ class SessionEnv(Env):
         """Raises Unanswered: it is answered in the background, then the statement runs again."""
         key = Key.of(numbers) if numbers else None
         return self._session.advising.answer(Request(verb, key, exclusive, transaction))
+
+
+async def _set_config(session: State, given: Sequence[Any]) -> str | None:
+    name, value, local = given
+    await session.assign(name, value, local=bool(local))
+    return value  # type: ignore[no-any-return]
+
+
+async def _signal(session: State, given: Sequence[Any], *, terminate: bool) -> bool:
+    there = await session.services.roster.signal(session, given[0], terminate=terminate)
+    await asyncio.sleep(0)  # if it was this session its statement ends here
+    return there
+
+
+_ACTS: Final[dict[str, Callable[[State, Sequence[Any]], Awaitable[object]]]] = {
+    "set_config": _set_config,
+    "pg_cancel_backend": partial(_signal, terminate=False),
+    "pg_terminate_backend": partial(_signal, terminate=True),
+}
 
 
 def environment(session: State, values: Values) -> tuple[Env, Numbers]:

@@ -22,6 +22,7 @@ from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import at_replicas, bounded, is_relative, timestamp_of
+from sqlproxy.session.running.ask_catalog import keep_catalog
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.first_keys import leading
@@ -133,6 +134,7 @@ async def query(
     """The rows of a SELECT, in batches. `sight`: what it reads if others write meanwhile; None: the
     block as it is. Raises SqlError, KvorumError.
     """
+    await keep_catalog(session, prepared.asks)
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
     if prepared.plan is None:
@@ -162,7 +164,9 @@ async def query(
         found = await _of_one_table(session, plan, at, env, touched, sight)
         if found is not None:
             return found
-    reads = await reads_of(session, at, sight)
+    reads: Reads = ReadsAt(session.services.client)
+    if prepared.reads_tables:
+        reads = await reads_of(session, at, sight)
     return await _analytic(session, prepared, reads, env, touched)
 
 
@@ -390,6 +394,7 @@ async def _changed(
 ) -> Outcome:
     block = session.block
     assert prepared.declared is not None
+    await keep_catalog(session, prepared.asks)
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
         prepared = await _with_values(session, prepared, values, touched)

@@ -12,8 +12,9 @@ from kv.base.rights import Roles
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.trees import has
+from sqlproxy.front.functions.f_catalog import RELATIONS
 from sqlproxy.pg.answers import Field
-from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
 from sqlproxy.tables.ends import EndsPlan, ends_plan
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, select_plan
@@ -30,7 +31,7 @@ PlanKey = tuple[str, tuple[int, ...], Declared, str]
 @dataclass(slots=True, eq=False)
 class Prepared:
     """`bound`: of `front.bound.statements` or `declarations`. `plan`: how it runs without DuckDB;
-    None: it cannot, or it is no query and no change. `system`: what the catalog made of it.
+    None: it cannot, or it is no query and no change.
     """
 
     text: str
@@ -40,21 +41,29 @@ class Prepared:
     fields: Sequence[Field] | None
     parameters: Sequence[int]
     plan: Plan = None
-    system: SystemQuery | None = None
     wire: Any = None
     short: Short | bool | None = None  # True: it is to be looked at whether there is one
     needs: tuple[Need, ...] = ()
     asks: frozenset[str] = frozenset()  # of the system's relations (front.front.BoundWith)
     permitted: dict[str, Roles] = field(default_factory=dict)  # user → roles that it was by
+    noted: bool = False  # `needs` and `asks` are all of it; of a part nothing was noted
 
     def __post_init__(self) -> None:
         self.short = (self.plan is not None and not self.asks) or None
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether a query needs a snapshot of what users have stored."""
+        if isinstance(self.plan, ConstantPlan | ListingPlan):
+            return False
+        if RELATIONS not in self.asks:
+            return True
+        return bool(self.needs) if self.noted else has(self.bound, s.TableItem)
 
     def part(
         self,
         bound: object,
         fields: Sequence[Field] | None = None,
-        system: SystemQuery | None = None,
         needs: tuple[Need, ...] = (),
     ) -> Prepared:
         """A statement inside this one."""
@@ -62,7 +71,6 @@ class Prepared:
         return Prepared(
             *(self.text, self.oids, bound, self.declared, fields, self.parameters),
             plan=plan,
-            system=system,
             needs=needs,
             asks=self.asks,
         )

@@ -100,21 +100,22 @@ class Roster:
         found = sorted(await self._all())
         return [_row(one, ids.get(one.user), asker.reaches(one)) for one in found]
 
-    async def signal(self, asker: Listed, process: int, *, terminate: bool) -> None:
-        """End a session, or what runs in it. Raises SqlError (42501)."""
+    async def signal(self, asker: Listed, process: int, *, terminate: bool) -> bool:
+        """End a session, or what runs in it; False: there is none. Raises SqlError (42501)."""
         one = next((one for one in self.own_rows() if one.process == process), None)
         here = one is not None
         if one is None:
             one = next((one for one in await self._all() if one.process == process), None)
         if one is None:
             asker.notice(f"PID {process} is not a PostgreSQL backend process", "WARNING", "01000")
-            return
+            return False
         if not asker.reaches(one):
             _refuse(one, "terminate" if terminate else "cancel")
         if here or self.others is None:
             self.end(process, terminate=terminate)
         else:
             self.others.end(process, terminate=terminate)
+        return True
 
     def end(self, process: int, *, terminate: bool) -> None:
         """End a session of this process, or what runs in it."""

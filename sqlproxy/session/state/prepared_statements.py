@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from sqlproxy.pg.oids import format_type
 from sqlproxy.session.state.activity import moment
 from sqlproxy.values.memory import Budget, Held
 from sqlproxy.wire.seam import Statement
@@ -70,7 +71,7 @@ class Statements(dict[str, Statement]):
                 "name": name,
                 "statement": made.text or getattr(statement, "text", ""),
                 "prepare_time": moment(made.us),
-                "parameter_types": list(statement.parameters),
+                "parameter_types": [format_type(oid) for oid in statement.parameters],
                 "from_sql": bool(made.text),
                 "generic_plans": 0,
                 "custom_plans": 0,

@@ -116,7 +116,8 @@ class State:
             warn=lambda message: self.notice(message, "WARNING", "01000"),
         )
         self.listening: Final = Listening(services.notifier, database, self.channel)
-        self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks
+        self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks …
+        self.brought = frozenset[str]()  # … this (front.front.BoundWith.asks)
         self.currvals: Final[dict[str, int | str]] = {}
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
 

@@ -1,4 +1,4 @@
-"""Random expressions (made.py), printed by both translators: as PostgreSQL 15 answers them
+"""Random expressions (made.py), printed for DuckDB: as PostgreSQL 15 answers them
 (made.json, by scripts/record_sql_printing.py), as closures do, and as DuckDB's own parser reads
 the same text with parentheses everywhere.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +24,6 @@ from sqlproxy.front import front
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select, SelectItem
 from sqlproxy.front.closures.compiling import compile
-from sqlproxy.front.syntax.syntax import parse
-from sqlproxy.pgcatalog.catalog import Ground, made_ground
-from sqlproxy.pgcatalog.translation import translate
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.analytic.made import ROWS, SEED, VALUES, made
 from tests.sqlproxy.front.names import FakeNames
@@ -105,28 +101,6 @@ def _closure(expression: str) -> list[str | None] | str:
         return error.sqlstate
 
 
-@pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
-    """The system catalog's own DuckDB."""
-    found = made_ground()
-    yield found
-    found.store.close()
-
-
-def _by_catalog(ground: Ground, expression: str) -> list[str | None] | str:
-    """The same by the translator of the system catalog."""
-    parsed = parse(f"select ({expression})::text from {VALUES} order by m.id")
-    assert parsed is not None
-    text = translate(parsed.body, ground.static, ground.relations).sql
-    cursor = ground.store.cursor("pgc")
-    try:
-        return [row[0] for row in cursor.execute(text).fetchall()]
-    except duckdb.Error as error:
-        return "22012" if "Division by zero" in str(error) else str(error)
-    finally:
-        cursor.close()
-
-
 def _tree(text: str) -> Any:
     found = _link().execute("SELECT json_serialize_sql(?)", [text]).fetchone()
     assert found is not None
@@ -162,14 +136,6 @@ def test_closures_compute_an_expression_as_postgresql_does(part: int) -> None:
     """The way without DuckDB computes in another order, or otherwise."""
     for expression, wanted in _part(part):
         assert _same(_closure(expression), wanted), expression
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("part", range(_PARTS))
-def test_the_catalog_computes_an_expression_as_postgresql_does(ground: Ground, part: int) -> None:
-    """The second translator lost an operator's parentheses, or a guard."""
-    for expression, wanted in _part(part):
-        assert _same(_by_catalog(ground, expression), wanted), expression
 
 
 @pytest.mark.slow

@@ -121,6 +121,8 @@ class FakeNames:
     def system_columns(self, schema: str, name: str) -> None:
         return None
 
+    system_view = system_columns
+
     def relations(self) -> Relations:
         listed = [("public", name, self.relation_oid(t.id)) for name, t in self.tables.items()]
         return Relations(self.database, [*listed, ("public", "w", 900), ("public", "s", 901)])

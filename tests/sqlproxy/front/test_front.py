@@ -92,30 +92,6 @@ def test_c3_as_of_system_time() -> None:
     assert refused("select * from t as of system time 1, u as of system time 2").sqlstate == "42601"
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("select * from t", "query"),
-        ("select * from pg_class", "system"),
-        ("select version()", "system"),
-        ("select 1", "query"),
-        ("select 't'::regclass", "system"),
-        ("select * from information_schema.tables", "system"),
-        ("select * from kvorum.nodes where state = 'up'", "system"),
-        ("insert into t values (1)", "write"),
-        ("create index on t (b)", "define"),
-        ("savepoint a", "command"),
-        ("close all", "command"),
-        ("deallocate all", "command"),
-    ],
-)
-def test_p1_kinds(text: str, kind: str) -> None:
-    """A statement would be run by what cannot run it."""
-    parsed = parse(text)
-    assert parsed is not None
-    assert front.kind_of(parsed) == kind
-
-
 def test_p1_what_must_be_looked_up() -> None:
     """A relation that a statement names would be missing when it is bound."""
     parsed = parse(

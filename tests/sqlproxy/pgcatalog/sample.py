@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kv.base.ids import TableId
-from sqlproxy.pgcatalog.contents import Cluster, Contents, Named, Role
+from sqlproxy.pgcatalog.contents import Cluster, Named, Role
 from sqlproxy.rows.schema import (
     ALWAYS,
     BY_DEFAULT,
@@ -66,11 +66,12 @@ def relations() -> list[Named]:
         "users",
         [
             Column(1, "id", "int4", False, default_sql="nextval('users_id_seq')", sequence=102),
-            Column(2, "name", "varchar(50)", False),
+            Column(2, "name", "varchar(50)", False, comment="what they are called"),
             Column(3, "created", "timestamptz", default_sql="now()"),
         ],
         ["id"],
         indexes=(Index(TableId(101), "uq_name", (IndexColumn(2),), unique=True, constraint=True),),
+        comment="who there is",
     )
     addr = _table(
         103,
@@ -173,11 +174,6 @@ def relations() -> list[Named]:
         ),
         Sequence(114, "postgres", "loose", start=10, increment=5),
     ]
-
-
-def contents() -> Contents:
-    comments = {(100, 0): "who there is", (100, 2): "what they are called"}
-    return Contents("sample", {one.id: one for one in relations()}, comments)
 
 
 def cluster() -> Cluster:

@@ -15,10 +15,8 @@ from typing import Any, Final
 import pytest
 
 from sqlproxy.front.syntax.syntax import parse
-from sqlproxy.pgcatalog.catalog import SystemCatalog
-from sqlproxy.pgcatalog.contents import Session
 from sqlproxy.values.errors import SqlError
-from tests.sqlproxy.pgcatalog.asking import DATABASE, Ours, filled
+from tests.sqlproxy.pgcatalog.asking import Ours, filled
 
 RECORDED: Final = json.loads(
     lzma.decompress((Path(__file__).with_name("data") / "answers.json.xz").read_bytes())
@@ -49,10 +47,9 @@ DIFFERENT: Final = (
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
-    catalog = SystemCatalog("PostgreSQL 15.0 (Kvorum)")
-    session = Session(user="postgres", database=DATABASE, pid=7, now_us=1_700_000_000_000_000)
-    yield Ours(catalog, session)
-    catalog.close()
+    made = Ours()
+    yield made
+    made.close()
 
 
 def outcome(ours: Ours, text: str, values: list[str | None]) -> dict[str, Any]:
