@@ -16,7 +16,7 @@ waiting one waits for is in its record, and a restart reads the records of what 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -41,7 +41,17 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import NOT_HELD, Broken, Fenced, Page, Reads, Row, Stored, outdated
+from procedures.engine.store import (
+    NOT_HELD,
+    Broken,
+    Fenced,
+    Page,
+    Reads,
+    Row,
+    Stored,
+    kept_rows,
+    outdated,
+)
 from procedures.pools.inbox import told
 from txn.client import TxnClient
 from txn.results import ScanPage
@@ -256,6 +266,8 @@ class KvStore:
 
     async def remove(self, stored: Sequence[Stored]) -> None:
         old = [delete(key) for one in stored for key in _history_keys(one.record)]
+        for one in stored:
+            old += [delete(key) async for key in self._older_rows(one.record)]
         for at in range(0, len(old), _FORGET_CHUNK):
             await self._txn.write(old[at : at + _FORGET_CHUNK])
         ops = []
@@ -269,6 +281,16 @@ class KvStore:
             await self._txn.write(ops)
         except ConditionFailed as error:
             raise Fenced from error
+
+    async def _older_rows(self, record: Record) -> AsyncIterator[bytes]:
+        """Those of its history that a version which kept all of it has left."""
+        start: bytes | None = _steps(record.id, 0)
+        end = _steps(record.id, kept_rows(record).start)
+        while start is not None and start < end:
+            page = await self._txn.scan(start, end, limit=_FORGET_CHUNK)
+            for key, _, _ in page.items:
+                yield key
+            start = page.resume
 
     async def live(self, after: int, limit: int) -> Page:
         page = await self._txn.scan(_live(after + 1), _DUE, limit=limit)
@@ -391,8 +413,12 @@ def _nonce(owner: str, nonce: str) -> bytes:
 
 
 def _history_keys(record: Record) -> Iterator[bytes]:
-    for first in range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK):
-        yield _STEPS + u64(record.id) + u32(first)
+    for first in kept_rows(record):
+        yield _steps(record.id, first)
+
+
+def _steps(id: int, first: int) -> bytes:
+    return _STEPS + u64(id) + u32(first)
 
 
 def _stored(id: int, value: bytes, version: int) -> Stored:
@@ -422,10 +448,10 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         ops += drop_ops(record)
     if change.spill is not None:
         first, entries = change.spill
-        key = _STEPS + u64(record.id) + u32(first)
+        key = _steps(record.id, first)
         ops.append(put(key, records.encode_entries(entries)))
         if (gone := outdated(first)) is not None:
-            ops.append(delete(_STEPS + u64(record.id) + u32(gone)))
+            ops.append(delete(_steps(record.id, gone)))
     for other_version, other in change.others:
         ops += _ops(other_version, other, 0)
     return ops

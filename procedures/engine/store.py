@@ -87,6 +87,14 @@ def outdated(first: int) -> int | None:
     return first - limits.PROCEDURE_HISTORY_KEPT if first >= limits.PROCEDURE_HISTORY_KEPT else None
 
 
+def kept_rows(record: Record) -> range:
+    """The first entries of the rows of its history that no later one has outdated: however many
+    rounds it went, its end has few to remove.
+    """
+    first = max(0, record.spilled - limits.PROCEDURE_HISTORY_KEPT)
+    return range(first, record.spilled, limits.PROCEDURE_HISTORY_CHUNK)
+
+
 class ProcedureStore(Protocol):
     async def take_ids(self, count: int) -> int:
         """The first of `count` consecutive ids that were never given out before."""

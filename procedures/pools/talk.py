@@ -32,8 +32,9 @@ class Talk:
             args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
         )
         name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
-        if name.startswith(inbox.update_name("")):
-            raise InvalidArgument(f"{name!r:.80} is how an update is kept: send it with update")
+        for said in (name, args.get("key")):
+            if isinstance(said, str) and said.startswith(inbox.update_name("")):
+                raise InvalidArgument(f"{said!r:.80} is how an update is kept: send it with update")
         try:
             await self._running(id)
         except Refused:

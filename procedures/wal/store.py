@@ -17,7 +17,7 @@ expire (`ttl_ms`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kv.base import limits, system
@@ -39,7 +39,7 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import Broken, Fenced, Page, Reads, Stored, outdated
+from procedures.engine.store import Broken, Fenced, Page, Reads, Stored, kept_rows, outdated
 from procedures.pools import rows as inbox_rows
 from procedures.pools.inbox import told
 from procedures.wal.disk import Disk, Offload
@@ -198,7 +198,8 @@ class WalStore:
         self._journal.check()
         for one in stored:
             self._fence(one.record.id, one.version)
-        ops = [delete(key) for one in stored for key in _history_keys(one.record)]
+        spans = [(_steps(record.id, 0), _steps(record.id, record.spilled)) for record, _ in stored]
+        ops = [delete(key) for start, end in spans for key in self._rows.keys(start, end)]
         ops += [delete(key) for one in stored for key in self._left_of(one.record.id)]
         await self._write(ops, removed=[one.record.id for one in stored])
 
@@ -349,8 +350,8 @@ class WalStore:
     async def history(self, record: Record, limit: int) -> list[Entry]:
         chunks = -(-max(0, limit - len(record.history)) // limits.PROCEDURE_HISTORY_CHUNK)
         old: list[Entry] = []
-        for key in list(_history_keys(record))[-chunks:] if chunks else ():
-            _, value = self._rows.newest(key)
+        for first in kept_rows(record)[-chunks:] if chunks else ():
+            _, value = self._rows.newest(_steps(record.id, first))
             if value is not None:  # else it is being forgotten
                 old += records.decode_entries(value, f"steps of procedure {record.id}")
         return [*old, *record.history][-limit:]
@@ -389,11 +390,6 @@ class WalStore:
 
 def _steps(id: int, first: int) -> bytes:
     return _STEPS + u64(id) + u32(first)
-
-
-def _history_keys(record: Record) -> Iterator[bytes]:
-    for first in range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK):
-        yield _steps(record.id, first)
 
 
 def _not_offered(what: str, instead: str) -> Refused:

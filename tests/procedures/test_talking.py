@@ -171,6 +171,7 @@ def test_j26_who_repeats_what_was_sent_is_told_so(monkeypatch: pytest.MonkeyPatc
         assert [(await send(key))["sent"] for key in "aba"] == [True, True, False]
         assert (await refusal(send("c"))).code == "TOO_LARGE"
         assert await send("b") == {"sent": False}
+        assert (await refusal(send("update:k"))).code == "INVALID_ARGUMENT", "a key of an update"
 
     in_office(test, False, TYPES)
 

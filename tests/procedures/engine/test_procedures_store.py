@@ -16,7 +16,7 @@ from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
 from procedures.engine import core
 from procedures.engine.core import Change, Flow
-from procedures.engine.kv_store import KvStore
+from procedures.engine.kv_store import KvStore, forget_ops
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
 from procedures.engine.registry import Registry
@@ -307,6 +307,44 @@ def test_l1_history(kind: str) -> None:
         assert await looks.rows() == 0
 
     over(kind, test)
+
+
+@STORES
+def test_l1_a_history_with_a_bound_leaves_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a version that kept all of a history had written was left for ever."""
+    monkeypatch.setattr(limits, "PROCEDURE_HISTORY_KEPT", 1 << 30)
+
+    async def test(store: Any, looks: Looks) -> None:
+        record, version = await fresh(store)
+        types = Registry(TYPES)
+        record = replace(record, name="loop", step="turn")
+        for i in range(8 * limits.PROCEDURE_HISTORY_CHUNK):
+            if i == 6 * limits.PROCEDURE_HISTORY_CHUNK:
+                monkeypatch.setattr(
+                    limits, "PROCEDURE_HISTORY_KEPT", 2 * limits.PROCEDURE_HISTORY_CHUNK
+                )
+            change = core.advance(record, core.Next("turn"), core.Ran(b"", 1, i, i), types)
+            version = await store.update(version, change)
+            record = change.record
+        kept = await store.history(record, 1_000)
+        assert kept[-1].start_ms == 8 * limits.PROCEDURE_HISTORY_CHUNK - 1
+        ended = end(record)
+        version = await store.update(version, ended)
+        await store.remove([Stored(ended.record, version)])
+        assert await looks.rows() == 0
+
+    over(kind, test)
+
+
+def test_l1_the_end_of_many_rounds_removes_few_rows() -> None:
+    """To forget a procedure that had gone round for long was a write for each of its steps ever."""
+    ok = check(Submission("three", None, "me", ""), Registry(TYPES))
+    record = create(ok, id=1, salt=b"12345678", now_ms=1_000)
+    record = replace(record, spilled=1_000 * limits.PROCEDURE_HISTORY_KEPT)
+    rows = limits.PROCEDURE_HISTORY_KEPT // limits.PROCEDURE_HISTORY_CHUNK
+    assert len(forget_ops(record, 1)) == rows + 2
 
 
 @pytest.mark.parametrize("kind", ["model", "real"])
