@@ -102,7 +102,7 @@ clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc a
 	@scripts/clients.sh
 	@$(PY) -m pytest -n 0 -m clients tests/clients/sql/test_foreign_clients.py
 
-suites: setup ## asyncpg's and Django's own tests against a node
+suites: setup ## asyncpg's, SQLAlchemy's and Django's own tests against a node
 	@$(PY) -m pytest -n 0 -o faulthandler_timeout=0 -m clients tests/clients/sql/suites
 
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)

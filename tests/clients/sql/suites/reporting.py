@@ -10,10 +10,22 @@ import os
 import unittest
 from typing import Any
 
+import pytest
+
 
 def _write(test: str, outcome: str, text: str = "") -> None:
     with open(os.environ["SUITE_OUTCOMES"], "a", encoding="utf-8") as out:
         out.write(json.dumps({"test": test, "outcome": outcome, "text": text[-4000:]}) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart() -> None:
+    """SQLAlchemy makes two extensions in each database that it tests; no test needs them."""
+    try:
+        from sqlalchemy.dialects.postgresql import provision
+    except ImportError:
+        return
+    provision.post_configure_engine.fns.pop("postgresql")
 
 
 def pytest_collectreport(report: Any) -> None:

@@ -79,6 +79,19 @@ SUITES = {
         },
         libraries=("distro==1.9.0",),
     ),
+    "sqlalchemy": Suite(
+        "sqlalchemy-2.1.9",
+        "",
+        (
+            *_PYTEST,
+            "--maxfail=100000",
+            "--tb=short",
+            "--dburi",
+            "postgresql+psycopg://{user}@127.0.0.1:{port}/{database}"
+            "?options=-c%20kvorum.autocommit_before_ddl%3Don",
+            "test/dialect/test_suite.py",
+        ),
+    ),
     "django": Suite(
         "django-5.2.19",
         "tests",
