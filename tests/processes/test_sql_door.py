@@ -58,7 +58,7 @@ async def test_an_import_that_fails_refuses_clients_and_spares_the_node(
     async def in_thread(work: Any) -> None:
         await asyncio.to_thread(work)
 
-    monkeypatch.setattr(sql_endpoint, "_ground", broken)
+    monkeypatch.setattr(sql_endpoint, "_loaded", broken)
     none: Any = None
     timers: Any = SimpleNamespace(monotonic=lambda: 1_000.0)  # it stands: no time for a retry
     door = sql_endpoint.SqlDoor(
