@@ -16,7 +16,7 @@ from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.crew import Crew
-from procedures.pools.worker_permissions import pools_of, written
+from procedures.pools.worker_permissions import check_kin, pools_of, written
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_LISTS,
@@ -47,7 +47,8 @@ class Named:
 
     def __call__(self, verb: Verb, row: list[Any], user: str) -> Needs | None:
         if verb.number < NODE_METHODS:
-            return [*map(_runs, pools_of(self._crew(), user, verb, row)), *_begun(verb, row)]
+            crew = self._crew()
+            return [*map(_runs, pools_of(crew, user, verb, row)), *_begun(crew, verb, row)]
         if verb.number == WORK_ENTER:
             entry = messages.entry(row[verb.at("registration")])
             return map(_runs, self._crew().pools_named(entry))
@@ -89,9 +90,10 @@ class Named:
         return None
 
 
-def _begun(verb: Verb, row: list[object]) -> Needs:
+def _begun(crew: Crew, verb: Verb, row: list[object]) -> Needs:
     """A master runs the database's own procedures with all rights, whoever wrote their records."""
     for record in written(verb, row):
+        check_kin(crew, record)
         if is_own(record.name):
             yield from needed(record.name, plain_data.read(record.args, "args"))
 

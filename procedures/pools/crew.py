@@ -313,6 +313,14 @@ class Crew(Dealing):
                     return hand.entry.pool
         return None
 
+    def same_kin(self, record: Record) -> bool:
+        """Whether it has the parent and the starter that it had, if it is there."""
+        live = self._roster.get(record.id)
+        if live is None:
+            return True
+        now = (record.parent, record.starter, record.tells, record.bound)
+        return now == (live.parent, live.starter, live.tells, live.bound)
+
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""
         for hand in self.hands.values():

@@ -83,6 +83,16 @@ def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
                 raise InvalidArgument(f"{verb.name}: {error}") from error
 
 
+def check_kin(crew: Crew, record: records.Record) -> None:
+    """Raises Forbidden (NOT_HELD): a master would tell another one than its starter of its end."""
+    if not crew.same_kin(record):
+        raise Forbidden(
+            "a worker does not change who is told of the end of a procedure",
+            code=NOT_HELD,
+            details={"procedure": str(record.id)},
+        )
+
+
 def _pool(crew: Crew, user: str, span: Span | Told | None) -> str:
     pool = None
     if isinstance(span, Told):
@@ -117,7 +127,7 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
             elif kind == OP_PUT and key[:5] == _DONE:
                 yield Told(key)
             elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
-                yield _parent(value)
+                yield from _kin(value)
                 yield None if (child := _id(key, 4)) is None else child._replace(new=True)
             else:
                 yield _point(key)
@@ -130,13 +140,15 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
         yield from map(_point, keys_of(verb, row))
 
 
-def _parent(value: bytes) -> Span | None:
+def _kin(value: bytes) -> Iterator[Span | None]:
+    """Whose end a new procedure would be told to."""
     try:
         record = records.decode(value, "a child")
     except Corruption:
-        return None
-    parent = record.parent or record.starter
-    return Span(parent, parent)
+        yield None
+        return
+    kin = {record.parent, record.starter} - {0}
+    yield from (Span(id, id) for id in sorted(kin)) if kin else [None]
 
 
 def _point(key: bytes) -> Span | None:

@@ -190,6 +190,13 @@ def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> 
             assert stored[0] is not None
             record = records.decode(stored[0], "it")
             first = await worker._reserve_ids(3)
+            forged = structs.replace(record, id=first, parent=id, starter=id + 1, tells="ext-x")
+            begun = put(record_key(first), records.encode(forged), cond=0)
+            assert await refused(mine.txn.write([begun, put(live_key(first), b"")])) == NOT_HELD
+            for more in ({"tells": "ext-x"}, {"starter": id + 1}, {"parent": id + 1}):
+                other = records.encode(structs.replace(record, **more))
+                own = mine.txn.write([put(record_key(id), other, cond=stored[1])])
+                assert await refused(own) == NOT_HELD
             for child, code in ((first, "done"), (first + 3, NOT_HELD), (1 << 40, NOT_HELD)):
                 forged = records.encode(structs.replace(record, id=child, parent=id))
                 child_ops = [put(record_key(child), forged, cond=0), put(live_key(child), b"")]
