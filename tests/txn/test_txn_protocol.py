@@ -20,7 +20,7 @@ from kv.base.limits import (
     LOCK_WAIT_MS_MAX,
     OUTCOMES_CACHED_MAX,
     PREWRITE_KEYS_MAX,
-    TXN_KEYS_MAX,
+    TXN_STREAM_KEYS_MIN,
     TXN_LIFETIME_MS_MAX,
     TXN_TTL_MS_DEFAULT,
 )
@@ -712,7 +712,7 @@ def test_large_transaction_is_cut_into_legal_requests() -> None:
         kv = FakeKv(world.cluster)
         client = world.client(kv)
         t = await client.begin()
-        count = 2 * PREWRITE_KEYS_MAX * 5 + 10
+        count = 4 * PREWRITE_KEYS_MAX + 10
         for i in range(count):
             t.put(k(f"a{i:06}"), b"1")
         for i in range(3):
@@ -727,7 +727,7 @@ def test_large_transaction_is_cut_into_legal_requests() -> None:
         assert len({v for rows in world.cluster.versions.values() for v, _ in rows}) == 1
         assert version
         assert not world.cluster.locks
-        assert count < TXN_KEYS_MAX
+        assert count < TXN_STREAM_KEYS_MIN
 
     run(main)
 
