@@ -228,6 +228,7 @@ def _of_registry() -> Iterator[str]:
             of_it = {*proc.args, proc.result}
             if (
                 name in _NOT
+                or name.startswith("pg_")  # what the server has seen
                 or (name == "age" and len(proc.args) == 1)
                 or proc.kind not in "fo"
                 or not _known(proc)

@@ -20,8 +20,8 @@ from kv.base.limits import (
     LOCK_WAIT_MS_MAX,
     OUTCOMES_CACHED_MAX,
     PREWRITE_KEYS_MAX,
-    TXN_STREAM_KEYS_MIN,
     TXN_LIFETIME_MS_MAX,
+    TXN_STREAM_KEYS_MIN,
     TXN_TTL_MS_DEFAULT,
 )
 from kv.base.methods import (

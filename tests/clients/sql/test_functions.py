@@ -87,8 +87,17 @@ def test_who_calls_needs_what_the_body_reads(sql: Sql, db: psycopg.Connection) -
     db.execute(f"CREATE ROLE {role}".encode())
     db.execute(f"SET ROLE {role}".encode())
     assert db.execute("SELECT one()").fetchone() == (1,)
+    db.execute("RESET ROLE")
+    db.execute("CREATE VIEW over AS SELECT peek() AS found")
+    db.execute(f"GRANT SELECT ON over TO {role}".encode())
+    db.execute("CREATE TABLE pg_roles (rolname text PRIMARY KEY)")
+    db.execute(f"SET ROLE {role}".encode())
+    assert db.execute("SELECT count(*) FROM pg_roles").fetchone() != (0,), (
+        "a table hides a system's"
+    )
     for text in (
         "SELECT peek()",
+        "SELECT * FROM over",  # a view has its owner's rights, what it calls has not
         "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 2'",
         "DROP FUNCTION one",
     ):
@@ -107,6 +116,7 @@ def test_who_calls_needs_what_the_body_reads(sql: Sql, db: psycopg.Connection) -
     db.execute("CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 2'")
     db.execute("RESET ROLE")
     db.execute(f"REASSIGN OWNED BY {role} TO kvorum".encode())
+    db.execute("DROP VIEW over")
     db.execute(f"REVOKE SELECT ON secret FROM {role}".encode())
     db.execute(f"REVOKE CREATE ON SCHEMA public FROM {role}".encode())
     db.execute(f"DROP ROLE {role}".encode())

@@ -37,3 +37,5 @@ select 'x'::jsonpath
 select '$.a b'::jsonpath
 select '$ ? (@ like_regex "(")'::jsonpath
 select regexp_replace(E'a\nb', 'a.b', 'x', 'p') = E'a\nb', regexp_replace(E'a\nb', '^b', 'x', 'w'), regexp_replace(E'a\nb', 'a.b', 'x', 'ns'), regexp_replace(E'a\nb', '^b', 'x', 'n')
+select (a) = (b), (a) <> (b), row(a.x, a.y) = row(b.x, b.y) from (values (1, null::int), (2, 3)) a(x, y), (values (1, null::int), (2, 3)) b(x, y) order by a.x, b.x
+select row() is null, row() is not null
