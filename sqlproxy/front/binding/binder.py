@@ -118,11 +118,11 @@ class Binder:
         self.parameters = parameters
         self.style = style
         self.casts = Coercer(parameters, style, names.relations)
+        self.needs = Needs(names)
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
         self.converted: Callable[[Select, Sequence[int], str], Select] = lambda select, *to: select
         self.subqueries = False  # whether one was met
-        self.needs = Needs(names)
         self.allow_default = False
         self.system_columns = False  # whether the statement may name them
         self.known_relations = False  # whether a regclass that is written has to be there
@@ -214,7 +214,7 @@ class Binder:
             )
         for column in columns:
             self.needs.saw(column)
-        return RowExpr(oid=oids.RECORD, args=tuple(columns), pos=pos - 1)
+        return RowExpr(oid=oids.RECORD, args=tuple(columns), whole=True, pos=pos - 1)
 
     def _value_function(self, body: Node, scope: Scope) -> Expr:
         name = function_name(body["op"])
@@ -247,7 +247,11 @@ class Binder:
             parts = tuple(
                 IsNull(arg=self.decided(a), negated=negated, pos=arg.pos) for a in arg.args
             )
+            if not parts:  # all of no fields are NULL, and none is
+                return Const(oid=oids.BOOL, value=True, pos=arg.pos)
             return Logic(op="and", args=parts, pos=arg.pos) if len(parts) > 1 else parts[0]
+        if arg.oid == oids.RECORD:
+            raise unsupported("IS NULL of a row that is not written here", position=at(body))
         return IsNull(arg=self.decided(arg), negated=negated, pos=at(body) - 1)
 
     def _bool_test(self, body: Node, scope: Scope) -> Expr:
@@ -305,6 +309,10 @@ class Binder:
     def _compared(self, name: str, left: Expr, right: Expr, pos: int) -> Expr:
         """left name right, part by part if both are rows."""
         if isinstance(left, RowExpr) and isinstance(right, RowExpr):
+            if left.whole or right.whole:  # records: NULLs are alike
+                if name not in ("=", "<>", "!="):
+                    raise unsupported(f"the operator {name} between whole rows", position=pos)
+                return self._alike(left, right, name == "=", pos)
             return self._rows(name, left, right, pos)
         return self.operator(name, left, right, pos)
 
@@ -448,7 +456,8 @@ class Binder:
 
     def _among(self, left: RowExpr, rows: bulk_lists.Rows, negated: bool, pos: int) -> Expr:
         """Rows of literals, compared part by part (`_rows`). Raises Unfit."""
-        if not 2 <= len(left.args) == len(rows[0]) or any(map(raises, left.args[1:])):
+        unlike = left.whole or not 2 <= len(left.args) == len(rows[0])
+        if unlike or any(map(raises, left.args[1:])):
             raise Unfit
         parts, columns = [], []
         for arg, values in zip(left.args, zip(*rows, strict=True), strict=True):

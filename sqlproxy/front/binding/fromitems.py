@@ -221,7 +221,7 @@ class FromItems:
     def _system(self, body: Node) -> SystemItem | SelectItem | None:
         """A relation of the system."""
         name, names, schema = body["relname"], self.binder.names, _schema(body)
-        if "schemaname" not in body and not self.systems:
+        if not schema and not self.systems:  # pg_catalog is searched before all others
             own = names.searched(name)
             if names.table(own) or names.view(own):
                 return None

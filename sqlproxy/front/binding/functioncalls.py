@@ -147,7 +147,7 @@ class FunctionCalls:
     def __init__(self, binder: Binding) -> None:
         self.binder = binder
         self.here = QueryCalls()
-        self.inlining = Inlining(binder.names, binder.casts, binder.expr)
+        self.inlining = Inlining(binder.names, binder.casts, binder.needs, binder.expr)
         self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
 
     def bind(self, body: Node, scope: Scope) -> Expr:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_INLINED_DEPTH_MAX, SQL_INLINED_MAX
 from sqlproxy.front.binding.casting import Coercer
+from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Rel, Scope
 from sqlproxy.front.bound.exprs import Call, Case, Const, Expr, IsNull, Logic, walk
 from sqlproxy.front.bound.statements import Select, SubQuery, Target
@@ -65,8 +66,14 @@ class Chosen:
 class Inlining:
     """Of one statement. `expr`: binds an expression. The room of the binder around it."""
 
-    def __init__(self, names: Names, casts: Coercer, expr: Callable[[Node, Scope], Expr]) -> None:
-        self._names, self._casts, self._expr = names, casts, expr
+    def __init__(
+        self,
+        names: Names,
+        casts: Coercer,
+        needs: Needs,
+        expr: Callable[[Node, Scope], Expr],
+    ) -> None:
+        self._names, self._casts, self._needs, self._expr = names, casts, needs, expr
         self._depth = self._count = 0
 
     # -- which function is meant
@@ -229,7 +236,8 @@ class Inlining:
                     f"{SQL_INLINED_MAX} calls in a statement, {SQL_INLINED_DEPTH_MAX} in each "
                     "other, and none of itself.",
                 )
-            yield
+            with self._needs.called():
+                yield
         except SqlError as error:
             error.position = pos  # what it had is of the function's text
             error.where = error.where or f'SQL function "{one.title}" during inlining'

@@ -51,6 +51,17 @@ class Needs:
         finally:
             self._owner = outer
 
+    @contextmanager
+    def called(self) -> Iterator[None]:
+        """What is bound now is a function's, which runs as who asks, also inside a view: its owner
+        may put another body there.
+        """
+        outer, self._owner = self._owner, None
+        try:
+            yield
+        finally:
+            self._owner = outer
+
     def on(self, relation: int, any_of: str) -> None:
         """One of these privileges."""
         self._found[Need(int(relation), any_of, self._owner)] = None

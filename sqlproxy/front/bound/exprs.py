@@ -194,6 +194,7 @@ class ArrayExpr(Expr):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExpr(Expr):
     args: tuple[Expr, ...]
+    whole: bool = False  # of a FROM item, not written: it compares as a record does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

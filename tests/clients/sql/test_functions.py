@@ -121,3 +121,32 @@ def test_who_calls_needs_what_the_body_reads(sql: Sql, db: psycopg.Connection) -
     db.execute(f"REVOKE CREATE ON SCHEMA public FROM {role}".encode())
     db.execute(f"DROP ROLE {role}".encode())
     assert db.execute("SELECT one()").fetchone() == (2,)
+
+
+def test_in_a_view_a_function_runs_as_who_asks(sql: Sql, db: psycopg.Connection) -> None:
+    """Whoever owns a function of a view would read with the rights of the view's owner."""
+    role = f"trickster_{sql.database}"
+    db.execute("CREATE TABLE hidden (id int PRIMARY KEY)")
+    db.execute("INSERT INTO hidden VALUES (7)")
+    db.execute("CREATE FUNCTION kind() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    db.execute("CREATE FUNCTION kinds() RETURNS SETOF int LANGUAGE sql AS 'SELECT 1'")
+    db.execute("CREATE VIEW shown AS SELECT kind() AS k")
+    db.execute("CREATE VIEW listed AS SELECT k FROM kinds() AS k")
+    db.execute("CREATE VIEW plain AS SELECT id FROM hidden")
+    db.execute(f"CREATE ROLE {role}".encode())
+    db.execute(f"GRANT SELECT ON shown, listed, plain TO {role}".encode())
+    db.execute(f"SET ROLE {role}".encode())
+    assert db.execute("SELECT * FROM shown, listed").fetchone() == (1, 1)
+    db.execute("RESET ROLE")
+    for head in ("kind() RETURNS int", "kinds() RETURNS SETOF int"):
+        text = f"CREATE OR REPLACE FUNCTION {head} LANGUAGE sql AS 'SELECT id FROM hidden'"
+        db.execute(text.encode())
+    db.execute(f"SET ROLE {role}".encode())
+    for name in ("shown", "listed"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            db.execute(f"SELECT * FROM {name}".encode())
+    assert db.execute("SELECT * FROM plain").fetchone() == (7,)
+    db.execute("RESET ROLE")
+    assert db.execute("SELECT * FROM shown, listed").fetchone() == (7, 7)
+    db.execute(f"REVOKE SELECT ON shown, listed, plain FROM {role}".encode())
+    db.execute(f"DROP ROLE {role}".encode())

@@ -119,3 +119,29 @@ def test_privileges_are_those_of_who_asks(sql: Sql, own: psycopg.Connection) -> 
         own.execute("RESET ROLE")
     finally:
         own.execute("REVOKE ALL ON own FROM reader; DROP ROLE reader")
+
+
+def test_a_table_hides_no_relation_of_the_system(db: psycopg.Connection) -> None:
+    """Who may make tables would tell all others what roles and tables there are."""
+    db.execute("CREATE TABLE pg_roles (rolname text PRIMARY KEY)")
+    assert db.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'kvorum'").fetchone() == (
+        True,
+    )
+    assert db.execute("SELECT count(*) FROM public.pg_roles").fetchone() == (0,)
+
+
+def test_records_compare_as_records(db: psycopg.Connection) -> None:
+    """Rows with NULLs would be unlike themselves; a row of no fields was an internal error."""
+    db.execute("CREATE TABLE rec (id int PRIMARY KEY, n int)")
+    db.execute("INSERT INTO rec VALUES (1, NULL), (2, 2)")
+    found = db.execute(
+        "SELECT a = b, a <> b, a = ROW(1, NULL::int) FROM rec a JOIN rec b USING (id) ORDER BY id"
+    )
+    assert found.fetchall() == [(True, False, True), (True, False, False)]
+    assert db.execute("SELECT row() IS NULL, row() IS NOT NULL").fetchone() == (True, True)
+    for text in (
+        "SELECT r IS NULL FROM (VALUES ((1, NULL))) v(r)",
+        "SELECT a < b FROM rec a, rec b",
+    ):
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            db.execute(text.encode())
