@@ -144,7 +144,7 @@ async def _confirmed(
     if not session.permits.free:
         catalogs.roles.forget()
     now = await catalogs.declared_since(session.database, catalogs.moment())
-    now = now.along(session.path)
+    now = session.along(now)
     if now is not prepared.declared:
         parsed = await aside(prepared.text, front.parse, prepared.text)
         prepared = await prepare(session, prepared.text, parsed, prepared.oids)

@@ -70,7 +70,7 @@ def known(session: State, text: str, oids: Sequence[int]) -> Prepared | None:
     declared = session.services.catalogs.fresh(session.database)
     if declared is None:
         return None
-    return remembered(session, text, tuple(oids), declared.along(session.path))
+    return remembered(session, text, tuple(oids), session.along(declared))
 
 
 def _check_allowed(session: State, parsed: Parsed | None) -> None:
@@ -144,7 +144,7 @@ async def newer(session: State, declared: Declared, error: SqlError) -> Declared
         raise error
     catalogs = session.services.catalogs
     found = await catalogs.declared_since(session.database, catalogs.moment())
-    found = found.along(session.path)
+    found = session.along(found)
     if found is declared:
         raise error
     return found

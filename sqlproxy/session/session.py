@@ -90,7 +90,7 @@ class SqlSession:
         state = self._state
         declared = state.services.catalogs.fresh(state.database)
         if declared is not None:
-            declared = declared.along(state.path)
+            declared = state.along(declared)
         if declared is not None and statement.declared is not declared:  # see `preparing.current`
             oids = tuple(statement.parameters)
             again = preparing.remembered(state, statement.text, oids, declared)

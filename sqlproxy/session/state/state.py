@@ -179,7 +179,13 @@ class State:
         """What the database declares now."""
         catalogs = self.services.catalogs
         found = catalogs.fresh(self.database) or await catalogs.declared(self.database)
-        return found.along(self.path)
+        return self.along(found)
+
+    def along(self, declared: Declared) -> Declared:
+        """The same with the schemas that are searched for names without one. The path is looked at
+        only where there is more than public: this is asked for every statement.
+        """
+        return declared.along(self.path) if declared.schemas else declared
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -193,7 +199,7 @@ class State:
     def searched(self) -> tuple[str, ...]:
         """Those of the path that are there, as far as is known."""
         declared = self.services.catalogs.fresh(self.database)
-        return self.path if declared is None else declared.along(self.path).path
+        return self.path if declared is None else self.along(declared).path
 
     def bound(self, declared: Declared, *, adds: bool = False) -> None:
         """The transaction makes a change that is bound to this. `adds`: it adds rows."""

@@ -21,10 +21,6 @@ from sqlproxy.rows.schema import (
 from sqlproxy.values.enums import Enum
 
 
-class DifferentlyHere(Exception):
-    """The catalog would answer."""
-
-
 def known_differences() -> dict[str, list[Any]]:
     """expression → what we answer instead; the reasons are in docs/reference/sql.md."""
     path = Path(__file__).with_name("differences.json")
