@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from kvorum.sdk.sync import Database, Snapshot, Table, Transaction, Watch
     from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
+    from procedures.engine.context import StepContext
     from procedures.engine.flow import Flow
     from procedures.engine.procedure import (
         again,
@@ -101,6 +102,7 @@ _HOMES = {
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure query step undo",
+    "procedures.engine.context": "StepContext",
     "procedures.engine.flow": "Flow",
     "procedures.engine.retries": "retry",
     "procedures.engine.step_exceptions": "StepFailed",
@@ -143,6 +145,7 @@ __all__ = [
     "Snapshot",
     "SnapshotInfo",
     "SnapshotTooOld",
+    "StepContext",
     "StepFailed",
     "Table",
     "TableInfo",

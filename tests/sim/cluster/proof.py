@@ -30,6 +30,7 @@ def prove(name: str) -> Proved:
     for seed in range(1, SEEDS_MAX + 1):
         violation = run_seed(seed, mutation=name).violation
         if violation is not None:
+            assert "TypeError" not in violation, f"the patch of {name} does not fit: {violation}"
             control = run_seed(seed, tuned_for=name).violation
             return Proved(seed, violation, control)
     return Proved(0, "", None)
