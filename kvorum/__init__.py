@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         shared,
         suspend,
     )
-    from procedures.engine.registry import procedure, query, step, undo
+    from procedures.engine.registry import procedure, query, step, undo, update
     from procedures.engine.retries import retry
     from procedures.engine.step_exceptions import StepFailed
     from procedures.engine.workflow import workflow
@@ -101,7 +101,7 @@ _HOMES = {
     "kvorum.api.watching": "AsyncWatch Change Event",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
-    "procedures.engine.registry": "procedure query step undo",
+    "procedures.engine.registry": "procedure query step undo update",
     "procedures.engine.context": "StepContext",
     "procedures.engine.flow": "Flow",
     "procedures.engine.retries": "retry",
@@ -178,6 +178,7 @@ __all__ = [
     "step",
     "suspend",
     "undo",
+    "update",
     "workflow",
 ]
 

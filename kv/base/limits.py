@@ -423,6 +423,9 @@ PROCEDURE_RATE_MAX: Final = 1_000_000
 PROCEDURE_VERSIONS_MAX: Final = 100  # older ones that one declaration accepts
 PROCEDURE_SIGNALS_MAX: Final = 1_000  # sent to one procedure and not taken yet
 PROCEDURE_SIGNAL_BYTES_MAX: Final = 256 * KiB
+PROCEDURE_KEYS_KEPT: Final = 2_000  # of signals and updates of one procedure, the newest ones
+PROCEDURE_KEYS_DROPPED: Final = 8  # older ones that one more key removes, at most
+PROCEDURE_TALKS_REMEMBERED: Final = 10_000  # procedures whose signals a master need not count
 PROCEDURE_PROGRESS_CHARS_MAX: Final = 200
 SURGERY_GRACE_MS: Final = 2_000  # how long an abort or a bypass lets a step under way end by itself
 SURGERY_TREE_MAX: Final = 10_000  # procedures that are bypassed by one transaction
@@ -446,6 +449,7 @@ WORKER_DECLARATIONS_BYTES_MAX: Final = 1 * MiB
 WORKER_BATCH_MAX: Final = 256  # procedures of one answer, reports of one message …
 WORKER_BATCH_BYTES: Final = 1 * MiB  # … which end when they have so many bytes
 WORKER_ASK_MS: Final = 1_000  # how long a submission waits for a worker's look at its arguments
+WORKER_QUERY_MS: Final = 4_000  # … and a query for its answer: a process may have to start first
 QUEUES_MAX: Final = 10_000
 SCHEDULES_MAX: Final = 1_000
 SCHEDULE_MISSED_MAX: Final = 100  # runs of one schedule that are made up for
@@ -455,7 +459,7 @@ TRACE_FRAMES_MAX: Final = 20
 PROCEDURE_SHOWN_BYTES_MAX: Final = 64 * KiB  # of arguments and state that are shown with it
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
-UPDATE_WAIT_MS: Final = 1_000  # for the answer of an update, before it is asked again
+UPDATE_WAIT_MS: Final = 20_000  # for the answer of an update, before it is asked again
 
 # -- Spark sink
 SPARK_PART_BYTES: Final = 32 * MiB  # of a table, for one task that reads it …
@@ -845,7 +849,10 @@ assert REPLICA_WAIT_MS < REPLICA_ANSWER_MS, "a replica that lags says so"
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "a caller gets an answer before it gives up"
 assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
-assert UPDATE_WAIT_MS < DEADLINE_MS_DEFAULT
+assert UPDATE_WAIT_MS <= WAIT_MS_MAX
+assert PROCEDURE_LOOK_MS < WORKER_QUERY_MS < DEADLINE_MS_DEFAULT
+assert PROCEDURE_SIGNALS_MAX < PROCEDURE_KEYS_KEPT, "what nobody took is not sent again"
+assert PROCEDURE_KEYS_DROPPED > 1, "or they would never become fewer"
 assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
 assert MiB > LEASES_MAX * (4 * OWNER_CHARS_MAX + 32), "their record is written whole"
 assert LEASES_MAX <= LIST_ITEMS_MAX

@@ -104,16 +104,17 @@ class AsyncRunning:
         priority: int | None = None,
         pool: str = "",
     ) -> int:
-        """Send a signal to the procedure that has this nonce, which is started if there is none;
-        its id. To be repeated with the same `nonce` and `key`: it is started once, and gets the
-        signal once. Raises as `submit` and `signal` do.
+        """Send a signal to the procedure that has this nonce, which is started if there is none, in
+        one write with it; its id. To be repeated with the same `nonce` and `key`: it is started
+        once, and gets the signal once. Raises as `submit` and `signal` do: Refused (ENDED) while
+        one of this nonce is kept that has ended.
         """
-        key = key or self._rng.token(12).hex()
         options = start_options(queue, priority, 0, None, pool)
+        said = {"name": signal, "payload": payload, "key": key or self._rng.token(12).hex()}
         given = submitted(name, args)
-        id = await self._backend.submit(procedure_name(name), given, nonce, options or None)
-        await self.signal(id, signal, payload, key=key)
-        return id
+        return await self._backend.submit(
+            procedure_name(name), given, nonce, {**options, "signal": said}
+        )
 
     async def query(self, procedure: int, name: str, args: object = None) -> Any:
         """What a procedure answers from what it has stored (`@kvorum.query`), whatever it does
@@ -136,6 +137,7 @@ class AsyncRunning:
         the same `key` it is carried out once, and gives the same answer. `timeout_ms` left out:
         that of `connect`, else for ever. Raises what it refuses it with, Refused (ENDED: without an
         answer), DeadlineExceeded: then it may still be carried out, ask again with the same key.
+        Raises what its validator says of it (UPDATE_REFUSED, or that one's code): then nothing is.
         """
         timeout_ms = self.patience_ms if timeout_ms is None else timeout_ms
         request: dict[str, Any] = {"id": procedure, "name": name, "args": args}

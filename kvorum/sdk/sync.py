@@ -974,9 +974,10 @@ class Database(Facade[AsyncDatabase]):
         priority: int | None = None,
         pool: str = "",
     ) -> int:
-        """Send a signal to the procedure that has this nonce, which is started if there is none;
-        its id. To be repeated with the same `nonce` and `key`: it is started once, and gets the
-        signal once. Raises as `submit` and `signal` do.
+        """Send a signal to the procedure that has this nonce, which is started if there is none, in
+        one write with it; its id. To be repeated with the same `nonce` and `key`: it is started
+        once, and gets the signal once. Raises as `submit` and `signal` do: Refused (ENDED) while
+        one of this nonce is kept that has ended.
         """
         return self._call(
             self._async.signal_with_start(
@@ -1012,6 +1013,7 @@ class Database(Facade[AsyncDatabase]):
         the same `key` it is carried out once, and gives the same answer. `timeout_ms` left out:
         that of `connect`, else for ever. Raises what it refuses it with, Refused (ENDED: without an
         answer), DeadlineExceeded: then it may still be carried out, ask again with the same key.
+        Raises what its validator says of it (UPDATE_REFUSED, or that one's code): then nothing is.
         """
         return self._call(self._async.update(procedure, name, args, key=key, timeout_ms=timeout_ms))
 

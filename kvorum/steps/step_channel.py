@@ -34,7 +34,6 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from kv.base import limits
 from kv.base.errors import KvorumError
@@ -43,7 +42,7 @@ from kvorum.sql.sql_channel import Channel
 from procedures.engine import core, plain_data, procedure, records
 from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome
-from procedures.engine.records import Failure, Record
+from procedures.engine.records import Failure
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.submission import Start
@@ -263,7 +262,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         (c.id, c.name, c.state, plain_data.pack([c.result, c.error])) for c in ctx.children
     )
     return Run(
-        records.encode(needed(ctx.record)),
+        records.encode(records.needed(ctx.record)),
         method.name,
         isinstance(method, UndoDef),
         ctx.step,
@@ -276,13 +275,6 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         left_ms,
         ctx.one_attempt,
     )
-
-
-def needed(record: Record) -> Record:
-    """As much of it as a step sees: what comes after it grows with each step, and may be much."""
-    if not (record.history or record.undo or record.rounds):
-        return record
-    return replace(record, undo=(), rounds=(), error=None, result=plain_data.NONE, history=())
 
 
 def children_of(run: Run) -> tuple[Child, ...]:

@@ -71,7 +71,6 @@ from kvorum.steps.step_channel import (
     Pieces,
     Ran,
     Run,
-    needed,
     outcome_of,
     pieces,
     read_ask,
@@ -567,7 +566,7 @@ class StepProcesses(Runner):
     async def ask(self, declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:
         if declared.name not in self._names:
             return await super().ask(declared, query, record, args)
-        shown = records.encode(needed(record))
+        shown = records.encode(records.needed(record))
         look = Look(declared.name, declared.version, args, query, shown)
         return (await self._looked(look, f"query {query} of {declared.name}")).args
 

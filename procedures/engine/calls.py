@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -13,7 +12,7 @@ from procedures.engine import core, plain_data
 from procedures.engine.journal import CHILD, DONE, EXTERNAL, FAILED, OPEN, Entry
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import StepFailed
-from procedures.engine.typed_values import Shape, plain_of, shape
+from procedures.engine.typed_values import Shape, hints_of, plain_of, shape_of
 
 T = TypeVar("T")
 _SHAPES_MAX: Final = 1_024
@@ -197,18 +196,3 @@ def result_shape(fn: Callable[..., Any]) -> Shape | None:
 
 def _read_shape(fn: Callable[..., Any]) -> Shape | None:
     return shape_of(hints_of(fn).get("return"), f"the result of {name_of(fn)}")
-
-
-def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations of a function; those that cannot be found out count as none."""
-    try:
-        return typing.get_type_hints(fn)
-    except Exception:  # noqa: BLE001  names that exist for type checkers only
-        return {}
-
-
-def shape_of(kind: object, what: str) -> Shape | None:
-    """None: whatever is plain. Raises InvalidArgument for a type that cannot be read."""
-    if kind is None or kind is Any or kind is type(None) or kind is object:
-        return None
-    return shape(kind, what)

@@ -77,6 +77,9 @@ class ProcedureClient:
         data = plain_data.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
         more = dict(options or {})
         owner = more.pop("owner", self._owner)
+        if "signal" in more:
+            what, most = "the signal", limits.PROCEDURE_SIGNAL_BYTES_MAX + limits.KiB
+            more["signal"] = plain_data.encode(more["signal"], what, most)
         if more:
             row = await self._nodes.call_node(PROC_SUBMIT_MORE, called, data, owner, nonce, more)
             return ProcedureId(row[0])
@@ -164,7 +167,12 @@ class ProcedureClient:
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         """Signals, completions, schedules, limits (procedures/pools/control.py)."""
         data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
-        row = await self._nodes.call_node(PROC_CONTROL, what, data)
+        wait_ms = args.get("wait_ms")
+        if type(wait_ms) is not int or not 0 < wait_ms <= limits.WAIT_MS_MAX:
+            row = await self._nodes.call_node(PROC_CONTROL, what, data)
+        else:
+            budget_ms = wait_ms + self._margin_ms
+            row = await self._nodes.call_node(PROC_CONTROL, what, data, budget_ms=budget_ms)
         return plain_data.decode(row[0])
 
     async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:

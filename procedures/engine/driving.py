@@ -20,6 +20,18 @@ class OwnCancellation(Exception):
     """The step cancelled the task that it runs in."""
 
 
+class GivenUp:
+    """`await GivenUp(error)`, in code that cannot be made to end: it is left where it is, and
+    `Driven` raises the error.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __await__(self) -> Generator[GivenUp, None, None]:
+        yield self
+
+
 class Driven:
     """`await Driven(coroutine)` is `await coroutine`. Raises OwnCancellation."""
 
@@ -53,6 +65,8 @@ class Driven:
                     raise  # nobody awaits this any more
                 # The one would look as if nobody did, the other would end this process.
                 raise RuntimeError(f"{type(error).__name__} left a step") from error
+            if type(waits) is GivenUp:
+                raise waits.error
             own = max(0, own + task.cancelling() - before)  # timeouts take back what they asked for
             value = throw = None
             try:

@@ -17,7 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
 from types import TracebackType
@@ -34,6 +43,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ids import ProcedureId
+from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core, plain_data
 from procedures.engine.context import Tables
@@ -313,26 +323,34 @@ class Executor:
         Raises what `submission.check` raises (nothing is stored), Refused (NONCE_REUSED), Busy,
         Unavailable, or UnknownOutcome.
         """
+        return (await self.begin(sub))[0]
+
+    async def begin(
+        self, sub: Submission, beside: Callable[[int], Sequence[Op]] | None = None
+    ) -> tuple[ProcedureId, bool]:
+        """`submit`, and whether it is new; then what is to be stored `beside` it, by its id, is
+        there with it.
+        """
         self._must_serve()
         ok = check(sub, self.types)
         if ok.nonce:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
             if known is not None and await self._is_it(known, sub, ok):
-                return ProcedureId(known)
+                return ProcedureId(known), False
         if ok.pending:
             ok = await self._looked_at(ok)
         self._check_room(sub.name)
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
-        begun = await self._early.begin(record)
+        begun = record if beside else await self._early.begin(record)
         if isinstance(begun, Begun):
             self._take_over(begun)
-            return ProcedureId(id)
+            return ProcedureId(id), True
         record, reign = begun, 0
         if record.state is State.RUNNABLE and self._roster.grab(record):
             record, reign = core.granted(record), self._turns.reign  # one write for both
         try:
-            stored = await self._insert(record, reign)
+            stored = await self._insert(record, reign, beside(id) if beside else ())
         except (UnknownOutcome, asyncio.CancelledError):
             if reign:  # perhaps it is there, and has them: they stay taken until the store answers
                 self._doubtful[id] = self._clock.now_ms() + _DOUBT_MS
@@ -343,12 +361,12 @@ class Executor:
         if isinstance(stored, int):
             self._roster.let_go(id)
             await self._is_it(stored, sub, ok)
-            return ProcedureId(stored)
+            return ProcedureId(stored), False
         if stored.record.ended:  # its early run was stored, though nobody could say so
             self._ended(stored)
         elif self._serving:  # else it runs when the next executor resumes
             await self._turns.take_in(stored)
-        return ProcedureId(id)
+        return ProcedureId(id), True
 
     async def _is_it(self, earlier: int, sub: Submission, ok: Admitted) -> bool:
         """Whether the procedure that has its nonce is there still; it must be the same one. Raises
@@ -413,10 +431,10 @@ class Executor:
         for event in begun.events:
             self._roster.signal(event)
 
-    async def _insert(self, record: Record, reign: int) -> Stored | int:
+    async def _insert(self, record: Record, reign: int, ops: Sequence[Op]) -> Stored | int:
         for _ in range(_INSERT_ATTEMPTS):
             try:
-                return await self.store.insert(record, reign)
+                return await self.store.insert(record, reign, *([ops] if ops else []))
             except UnknownOutcome as error:  # an insert may be repeated: its id is its own
                 unknown = error
         raise UnknownOutcome(
@@ -455,9 +473,12 @@ class Executor:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    async def heard(self, event: str, wait_ms: int) -> None:
-        """Until `event` is signalled, or `wait_ms` are over."""
-        await self._roster.heard(event, wait_ms)
+    @contextmanager
+    def listening(self, id: int) -> Iterator[asyncio.Future[None]]:
+        """`Roster.listening`, of one that runs here. Raises what says that nobody would hear it."""
+        self._must_serve()
+        with self._roster.listening(id) as listener:
+            yield listener
 
     def _lately(self, id: int) -> Stored | None:
         """One that ended here a moment ago: no reading, and it does not change any more (roots are

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -34,6 +35,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from procedures.engine import core
 from procedures.engine.calls import Call, First, Gather, Waits, name_of, plain_result, result_shape
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
+from procedures.engine.driving import GivenUp
 from procedures.engine.journal import (
     ANY,
     CHILD,
@@ -63,13 +65,14 @@ from procedures.engine.records import Failure
 from procedures.engine.registry import Declared, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
-from procedures.engine.submission import Options, checked_text
+from procedures.engine.submission import Options, checked_name, checked_text
 from procedures.engine.typed_values import plain_of
 from procedures.pools import inbox, rows
 
 T = TypeVar("T")
 RUN: Final = "run"  # the one step of a workflow, as the engine sees it
 UNDO: Final = "undo"
+_IGNORED_MAX: Final = 1_000  # calls of a function that was parked
 
 
 class Parked(BaseException):
@@ -118,6 +121,7 @@ class Flow:
         self._labels: list[str] = []
         self._undoes = KEEP
         self._ended: Next | Suspend | BaseException | None = None
+        self._ignored = 0  # so often it went on after that
         self.id, self.name, self.owner = ctx.id, ctx.name, ctx.owner
         self.round = self._journal.round
         self.shown: dict[str, Any] = {}
@@ -157,14 +161,14 @@ class Flow:
 
     def signal(self, name: str) -> Call[Any]:
         """The payload of the oldest signal of this name that nobody took; waits for one."""
-        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        checked_name("signal", name)
         return Call(self, *self._next(SIGNAL, name))
 
     def update(self, name: str) -> Call[Update]:
         """The oldest update of this name that nobody took; waits for one. A step answers it, in its
         transaction: `ctx.answer(update, result)` or `ctx.refuse(update, code, message)`.
         """
-        checked_text("update", name, limits.NAME_CHARS_MAX)
+        checked_name("update", name)
         return Call(self, *self._next(UPDATE, name))
 
     def external(self, name: str = "") -> Call[Any]:
@@ -238,6 +242,9 @@ class Flow:
 
     def _next(self, kind: str, name: str) -> tuple[int, Entry]:
         if self._ended is not None:
+            if self._ignored > _IGNORED_MAX:  # it is given up once it waits for this
+                return -1, Entry(kind, name)
+            self._ignored += 1
             raise Parked
         if self._busy:
             raise InvalidArgument(
@@ -277,6 +284,8 @@ class Flow:
 
     # -- waiting
     async def _awaited(self, waits: Waits[T]) -> T:
+        if self._ignored > _IGNORED_MAX:
+            await GivenUp(InvalidArgument(self._goes_on()))
         self._begin(waits)
         try:
             if (steps := self._to_do(waits)) is not None:
@@ -294,7 +303,15 @@ class Flow:
         finally:
             self._busy = False
 
+    def _goes_on(self) -> str:
+        return (
+            f"{self.name}: its function catches BaseException around a call and goes on, for ever; "
+            "catch Exception: the other one is how an execution ends"
+        )
+
     def _got(self, waits: Waits[T]) -> T:
+        if self._ignored > _IGNORED_MAX:
+            threading.Event().wait(0.1)  # nobody can end a thread; but let others run
         txn = self._ctx.txn
         if not isinstance(txn, SyncStepTxn) and not self._replays:
             raise InvalidArgument(f"{self.name} is async: await {waits!r:.40}, get() is for others")
@@ -313,6 +330,7 @@ class Flow:
 
     def _begin(self, waits: Waits[Any]) -> None:
         if self._ended is not None:
+            self._ignored += 1
             raise Parked
         if self._busy:
             raise InvalidArgument(

@@ -145,15 +145,16 @@ class KvStore:
     async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
         return await held_by(self._txn, holders)
 
-    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
-        ops = [put(_record(record.id), records.encode(record), cond=0), put(_live(record.id), b"")]
+    async def insert(self, record: Record, reign: int = 0, ops: Sequence[Op] = ()) -> Stored | int:
+        own = [put(_record(record.id), records.encode(record), cond=0), put(_live(record.id), b"")]
         if record.nonce:
-            ops.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
+            own.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
         if reign:
-            ops += grant_ops(record, reign)
+            own += grant_ops(record, reign)
+        own += ops
         for _ in range(_RACES):
             try:
-                version = await self._txn.write(ops)
+                version = await self._txn.write(own)
                 return Stored(record.settled(version), version)
             except ConditionFailed as error:
                 if error.details.get("key") == REIGN:

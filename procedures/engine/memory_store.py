@@ -107,18 +107,18 @@ class MemoryStore:
     async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
         return await held_by(self.table.reads(), holders)
 
-    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
+    async def insert(self, record: Record, reign: int = 0, ops: Sequence[Op] = ()) -> Stored | int:
         if record.id in self._rows:
             return self._stored(record.id)  # repeated after an unknown outcome
         if record.nonce:
             known = self._nonces.get((record.owner, record.nonce))
             if known is not None:
                 return same_procedure(known, self._stored(known).record.name, record)
-        ops = grant_ops(record, reign) if reign else []
-        self._grantable(ops)
+        grants = grant_ops(record, reign) if reign else []
+        self._grantable(grants)
         if record.nonce:
             self._nonces[record.owner, record.nonce] = record.id
-        self._put(record, self.table.write(ops), None)
+        self._put(record, self.table.write([*grants, *ops]), None)
         return self._stored(record.id)
 
     async def start(

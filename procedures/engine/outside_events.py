@@ -14,7 +14,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.engine import plain_data
 from procedures.engine.procedure import Suspend
-from procedures.engine.submission import checked_text
+from procedures.engine.submission import checked_name
 from procedures.engine.typed_values import plain_of
 from procedures.pools import inbox, rows
 
@@ -64,7 +64,7 @@ class Outside:
         """Take the oldest signal of this name (a Signal), None if there is none. It is gone when
         the step commits.
         """
-        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        checked_name("signal", name)
         return self._run(self._receive(name))
 
     def until_signal(self, name: str, *, then: str, timeout_ms: int = 0) -> Suspend:
@@ -73,7 +73,7 @@ class Outside:
         After `timeout_ms` `then` runs without one: `ctx.wake` is "timeout". That time is counted
         from now on, also over restarts and failovers.
         """
-        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        checked_name("signal", name)
         return Suspend(then, inbox.signal_event(self.id, name), timeout_ms)
 
     def external(self, number: int = 0) -> str:
@@ -100,12 +100,12 @@ class Outside:
         """Take the oldest update of this name (an Update), None if there is none. It is gone when
         the step commits; `answer` or `refuse` it, here or in a later step.
         """
-        checked_text("update", name, limits.NAME_CHARS_MAX)
+        checked_name("update", name)
         return self._run(self._received_update(name))
 
     def until_update(self, name: str, *, then: str, timeout_ms: int = 0) -> Suspend:
         """An outcome: wait for an update of this name, as `until_signal`."""
-        checked_text("update", name, limits.NAME_CHARS_MAX)
+        checked_name("update", name)
         return Suspend(then, inbox.signal_event(self.id, inbox.update_name(name)), timeout_ms)
 
     def answer(self, update: Update, result: object = None) -> None:
@@ -154,8 +154,7 @@ class Outside:
     def _answered(self, update: Update, ok: bool, value: object, what: str) -> None:
         data = plain_data.encode(value, what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
         key = inbox.answer_row(self.id, update.key)
-        self._inner().put(key, plain_data.pack([ok, data]))
-        self.signal(inbox.answer_event(self.id, update.key))
+        self._inner().put(key, plain_data.pack([ok, data]), cond=0)
 
     def _own(self, token: str) -> None:
         if inbox.owner_of(token) != self.id:

@@ -2,12 +2,12 @@
 
 A query is code of its author, so it is called where that code may run: by whoever runs the type's
 steps, in a process for steps if there are such. It sees the record as it was stored last, and has
-nothing to write to.
+nothing to write to. The validator of an update is called in the same way, before that is kept.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
@@ -15,6 +15,9 @@ from procedures.engine import plain_data
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType
 from procedures.engine.typed_values import plain_of
+
+VALIDATES: Final = "update:"
+"""With the name of an update: its validator is asked, which gives nothing, or raises."""
 
 
 class View(NamedTuple):
@@ -30,9 +33,13 @@ class View(NamedTuple):
 
 def answered(declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:
     """What the query gives, as plain data. Raises InvalidArgument (QUERY_UNKNOWN), Refused
-    (QUERY_FAILED), TooLarge.
+    (QUERY_FAILED; UPDATE_REFUSED), TooLarge, and what errors of ours it raises.
     """
-    method = declared.queries.get(query)
+    validates = query.startswith(VALIDATES)
+    if validates:
+        method = declared.validators.get(query.removeprefix(VALIDATES))
+    else:
+        method = declared.queries.get(query)
     if method is None:
         there = ", ".join(sorted(declared.queries)) or "none"
         raise InvalidArgument(
@@ -51,6 +58,10 @@ def answered(declared: ProcedureType, query: str, record: Record, args: bytes) -
     except KvorumError:
         raise
     except Exception as error:  # users' code: whatever it raises
-        text = f"query {query} of {declared.name}: {type(error).__name__}: {error}"
-        raise Refused(text[: limits.ERROR_CHARS_MAX], code="QUERY_FAILED") from error
+        what = "validator of" if validates else "query"
+        text = f"{what} {query} of {declared.name}: {type(error).__name__}: {error}"
+        code = "UPDATE_REFUSED" if validates else "QUERY_FAILED"
+        raise Refused(text[: limits.ERROR_CHARS_MAX], code=code) from error
+    if validates:
+        return plain_data.NONE
     return plain_data.encode(plain_of(result, what), what, limits.PROCEDURE_STATE_BYTES_MAX)

@@ -201,6 +201,15 @@ def decode(data: bytes, where: str) -> Record:
     return record
 
 
+def needed(record: Record) -> Record:
+    """As much of it as users' code sees: what comes beside it grows with each step, and may be
+    much.
+    """
+    if not (record.history or record.undo or record.rounds):
+        return record
+    return replace(record, undo=(), rounds=(), error=None, result=plain_data.NONE, history=())
+
+
 def encode_entries(entries: tuple[Entry, ...]) -> bytes:
     return _encoder.encode(entries)
 

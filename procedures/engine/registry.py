@@ -37,7 +37,7 @@ from kv.base.limits import (
     SURGERY_REASON_CHARS_MAX,
 )
 from procedures.engine import typed_values
-from procedures.engine.procedure import NAMED, Lock
+from procedures.engine.procedure import NAMED, SEVERAL, Lock
 from procedures.engine.retries import Retry
 
 Method = Callable[..., Any]
@@ -50,6 +50,7 @@ _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{NAME_CHARS_MAX - 1}}}\
 _STEP: Final = "__kvorum_step__"
 _UNDO: Final = "__kvorum_undo__"
 _QUERY: Final = "__kvorum_query__"
+_VALIDATOR: Final = "__kvorum_validator__"
 _DECLARED: Final = "__kvorum_procedure__"
 
 
@@ -135,6 +136,7 @@ class ProcedureType:
     needs_look: bool = False  # only they know its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
     queries: Mapping[str, Method] = field(default_factory=dict)  # of an instance, a View, args
+    validators: Mapping[str, Method] = field(default_factory=dict)  # by update: the same
     replays: Callable[[Any], str] | None = None  # of a workflow: why its code does not fit a record
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
@@ -385,6 +387,7 @@ def procedure(
             args=None if args is None else typed_values.shape(args, f"{where}: args"),
             result=None if result is None else typed_values.shape(result, f"{where}: result"),
             queries=_queries(cls),
+            validators=_validators(cls),
         )
         declare_type(cls, declared)
         return cls
@@ -508,6 +511,46 @@ def query(method: F) -> F:
     return method
 
 
+class Updates:
+    """What is declared of updates: `@update.validator(NAME)`."""
+
+    def validator(self, name: str) -> Callable[[F], F]:
+        """Declare a method `(self, view)` or `(self, view, args)`, not async, that looks at every
+        update of this name before it is kept: what it raises its sender gets, and nothing is
+        stored. It sees what a query sees, and changes nothing. Of a workflow it is a function
+        without `self`, named in `validators=`. An annotation of `args` is the type of them.
+        """
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or SEVERAL in name:
+            raise _bad(self, f"an update has a name of 1 to {NAME_CHARS_MAX} characters")
+
+        def declare(fn: F) -> F:
+            setattr(fn, _VALIDATOR, name)
+            return fn
+
+        return declare
+
+
+update: Final = Updates()
+
+
+def _validators(cls: type) -> Mapping[str, Method]:
+    marked = (inspect.getattr_static(cls, name) for name in dir(cls))
+    return checked_validators(cls, [fn for fn in marked if hasattr(fn, _VALIDATOR)], 1)
+
+
+def checked_validators(thing: Any, fns: Iterable[Method], before: int) -> Mapping[str, Method]:
+    """By update, as they are called (`checked_query`). Raises InvalidArgument."""
+    found: dict[str, Method] = {}
+    for fn in fns:
+        name = getattr(fn, _VALIDATOR, None)
+        if name is None or not inspect.isfunction(fn):
+            raise _bad(thing, f"{fn!r:.80} is no function with @kvorum.update.validator(NAME)")
+        if name in found:
+            raise _bad(thing, f"the update {name!r} has two validators")
+        found[name] = checked_query(thing, fn.__name__, fn, before, typed=True)
+    return MappingProxyType(found)
+
+
 def _queries(cls: type) -> Mapping[str, Method]:
     found: dict[str, Method] = {}
     for name in dir(cls):
@@ -519,16 +562,22 @@ def _queries(cls: type) -> Mapping[str, Method]:
     return MappingProxyType(found)
 
 
-def checked_query(thing: Any, name: str, fn: Method, before: int) -> Method:
+def checked_query(thing: Any, name: str, fn: Method, before: int, *, typed: bool = False) -> Method:
     """As it is called: with an instance, a View, and arguments. `before`: parameters of its own
-    before the View. Raises InvalidArgument.
+    before the View. `typed`: what the annotation of the arguments says is what it gets. Raises
+    InvalidArgument.
     """
-    wanted = len(inspect.signature(fn).parameters) - before
+    parameters = list(inspect.signature(fn).parameters)
+    wanted = len(parameters) - before
     if inspect.iscoroutinefunction(fn) or not 1 <= wanted <= 2:
-        raise _bad(thing, f"the query {name} must be plain, and take a view, or a view and args")
+        raise _bad(thing, f"{name} must be plain, and take a view, or a view and args")
+    said = typed_values.hints_of(fn).get(parameters[-1]) if typed and wanted == 2 else None
+    kind = typed_values.shape_of(said, f"{name}: {parameters[-1]}")
 
     def call(instance: object, view: object, args: object) -> object:
         own = (instance,) if before else ()
+        if kind is not None:
+            args = kind.read(args, f"the arguments of {name}")
         return fn(*own, view, args) if wanted == 2 else fn(*own, view)
 
     return call

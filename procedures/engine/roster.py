@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from sys import intern
 from typing import Final
 
@@ -152,7 +153,7 @@ class Roster:
         self._pauses = Due(self._elapsed, timers, self._at_pause)
         self._bound: dict[int, set[int]] = {}  # starter → those that are cancelled when it ends
         self._waiting: dict[str, set[int]] = {}  # event → procedures suspended on it
-        self._listeners: dict[str, list[asyncio.Future[None]]] = {}  # event → who waits outside
+        self._listeners: dict[int, list[asyncio.Future[None]]] = {}  # id → who waits outside
         self._signalled: OrderedDict[str, int] = OrderedDict()  # event → number of its last signal
         self._forgotten = 0  # signals up to this number are no longer in _signalled
         self.signals = 0  # number of the last signal
@@ -191,6 +192,7 @@ class Roster:
     def close(self) -> None:
         self._due.close()
         self._pauses.close()
+        self.tell_all()
 
     # ---------------------------------------------------------------------- coming and going
     def adopt(self, stored: Stored) -> Live:
@@ -230,6 +232,8 @@ class Roster:
     def moved(self, live: Live, record: Record, version: int) -> None:
         """Its record is now this one."""
         record = record.settled(version)
+        if self._listeners:
+            self._tell(live.id)
         live.record = record
         live.needs = None
         live.version = version
@@ -256,6 +260,8 @@ class Roster:
 
     def drop(self, live: Live) -> None:
         """It ended; the last child to leave queues its parent."""
+        if self._listeners:
+            self._tell(live.id)
         if self._live.pop(live.id, None) is not None:
             self._locked.pop(live.id, None)
             alike = self._named[live.name]
@@ -322,9 +328,6 @@ class Roster:
         self._signalled.move_to_end(event)
         if len(self._signalled) > _EVENTS_REMEMBERED:
             self._forgotten = self._signalled.popitem(last=False)[1]
-        for listener in self._listeners.pop(event, ()):
-            if not listener.done():
-                listener.set_result(None)
         for id in sorted(self._waiting.pop(event, ())):
             live = self._live.get(id)
             if live is not None:
@@ -332,18 +335,31 @@ class Roster:
                 if not live.wake:
                     self.wake(live, "event")
 
-    async def heard(self, event: str, wait_ms: int) -> None:
-        """Until `event` is signalled, or `wait_ms` are over."""
+    @contextmanager
+    def listening(self, id: int) -> Iterator[asyncio.Future[None]]:
+        """What is done once something of this procedure has been stored, or it has ended, from now
+        on: who looks inside of it, and then waits, misses nothing.
+        """
         listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listeners.setdefault(event, []).append(listener)
+        self._listeners.setdefault(id, []).append(listener)
         try:
-            await asyncio.wait([listener], timeout=wait_ms / 1000)
+            yield listener
         finally:
-            others = self._listeners.get(event)
+            others = self._listeners.get(id)
             if others is not None and listener in others:
                 others.remove(listener)
                 if not others:
-                    del self._listeners[event]
+                    del self._listeners[id]
+
+    def _tell(self, id: int) -> None:
+        for listener in self._listeners.pop(id, ()):
+            if not listener.done():
+                listener.set_result(None)
+
+    def tell_all(self) -> None:
+        """Nobody is told anything any more: let those who wait look who is master now."""
+        for id in list(self._listeners):
+            self._tell(id)
 
     def wake_waiting(self) -> None:
         """Some signal may be lost: wake everything that waits for an event of which nothing is

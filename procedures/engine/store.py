@@ -110,12 +110,12 @@ class ProcedureStore(Protocol):
         """The locks that these procedures hold, whether or not their records can be read."""
         ...
 
-    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
+    async def insert(self, record: Record, reign: int = 0, ops: Sequence[Op] = ()) -> Stored | int:
         """Store a new procedure; the id of the earlier one when its owner used the nonce before
         (J4).
 
         `reign` not 0: with its locks, which nobody holds. Raises Unavailable when another reign has
-        begun.
+        begun. `ops`: what is stored with a new one, without conditions that could fail.
 
         May be repeated after an unknown outcome. Raises Refused (NONCE_REUSED) when the nonce
         belongs to a procedure of another name.

@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain_data
-from procedures.engine.procedure import State
+from procedures.engine.procedure import SEVERAL, State
 from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import checked
@@ -244,6 +244,14 @@ def check_options(wanted: Options) -> None:
         type(wanted.priority) is not int or abs(wanted.priority) > high
     ):
         raise InvalidArgument(f"priority must be −{high} to {high}, got {wanted.priority!r:.40}")
+
+
+def checked_name(what: str, value: object) -> str:
+    """The name of a signal, an update or the like: part of an event. Raises InvalidArgument."""
+    name = checked_text(what, value, limits.NAME_CHARS_MAX)
+    if SEVERAL in name:  # who waits for it would wait for other events
+        raise InvalidArgument(f"{what} must not have the character U+001F, got {name!r:.80}")
+    return name
 
 
 def checked_text(what: str, value: object, chars_max: int) -> str:

@@ -422,6 +422,9 @@ class Turns:
         if isinstance(ended, Returned) and ended.outcome is not None:
             late = self.late(record, declared, ended.outcome, self._clock.now_ms())
         changed = isinstance(error, ConditionFailed)  # else looking again finds the same
+        if isinstance(error, ConditionFailed) and (key := inbox.answered_before(error, record.id)):
+            text = f"{record.name}.{record.step} answers update {key!r:.80}, which was answered"
+            known = core.failure("ALREADY_ANSWERED", f"{text}; an update has one answer")
         held = changed and error.details.get("key") in txn.held
         passes = error.disposition != "no" or held or self._changed_since(error, txn)
         if passes and late is None:

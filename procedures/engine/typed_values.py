@@ -7,7 +7,8 @@ amount: Expected int, got str`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, get_origin
 
@@ -201,3 +202,18 @@ def _place_first(text: str) -> str:
         return text
     field = place.rstrip("`").removeprefix("$")
     return f"the field {field.lstrip('.') or 'itself'}: {says}"
+
+
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations of a function; those that cannot be found out count as none."""
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:  # noqa: BLE001  names that exist for type checkers only
+        return {}
+
+
+def shape_of(kind: object, what: str) -> Shape | None:
+    """None: whatever is plain. Raises InvalidArgument for a type that cannot be read."""
+    if kind is None or kind is Any or kind is type(None) or kind is object:
+        return None
+    return shape(kind, what)

@@ -25,7 +25,6 @@ from typing import Any, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
-from procedures.engine.calls import hints_of, shape_of
 from procedures.engine.context import StepContext
 from procedures.engine.flow import RUN, UNDO, Flow, Parked, driven
 from procedures.engine.journal import STEP
@@ -38,10 +37,11 @@ from procedures.engine.registry import (
     StepMark,
     UndoDef,
     checked_query,
+    checked_validators,
     declare_type,
 )
 from procedures.engine.retries import Retry
-from procedures.engine.typed_values import Shape
+from procedures.engine.typed_values import Shape, hints_of, shape_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +67,7 @@ def workflow(
     attempt_ms: int = 0,
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
+    validators: Iterable[Callable[..., Any]] = (),
 ) -> Callable[[F], F]: ...
 def workflow(
     fn: F | str = "",
@@ -86,6 +87,7 @@ def workflow(
     attempt_ms: int = 0,
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
+    validators: Iterable[Callable[..., Any]] = (),
 ) -> F | Callable[[F], F]:
     """Declare a function `(flow)` or `(flow, args)`, async or plain, as the procedure of this name
     (else of its own). The annotations of `args` and of what it returns are the types of both.
@@ -94,6 +96,7 @@ def workflow(
     retry        the policy of steps that are called without one
     queries      functions `(view)` or `(view, args)` that answer `db.query(id, NAME, args)` from
                  `flow.shown` (queries.py)
+    validators   functions with `@update.validator(NAME)`, which look at updates first
     The others are those of `procedure`. Raises InvalidArgument (code PROCEDURE_DECLARATION).
     """
     name = fn if isinstance(fn, str) else ""
@@ -129,6 +132,7 @@ def workflow(
             queries=MappingProxyType(
                 {one.__name__: checked_query(fn, one.__name__, one, 0) for one in queries}
             ),
+            validators=checked_validators(fn, validators, 0),
             replays=made.replays,
         )
         declare_type(fn, declared)

@@ -58,7 +58,7 @@ class Control:
         self._crew = crew
         self._rows = rows
         self._schedules = schedules
-        talk = Talk(executor, rows)
+        self.talk = talk = Talk(executor, rows)
         self._actions = {
             "signal": talk.signal,
             "complete": talk.complete,

@@ -536,13 +536,19 @@ class Crew(Dealing):
         """What a query gives, by a worker that has the type. Raises what that refuses, Unavailable:
         nobody answers.
         """
-        looked = await self.look(declared, args, query, records.encode(record))
+        needed = records.encode(records.needed(record))
+        looked = await self.look(declared, args, query, needed, limits.WORKER_QUERY_MS)
         if looked is None:
             raise Unavailable(f"no worker of pool {declared.pool} answers for {declared.name}")
         return looked.args
 
     async def look(
-        self, declared: ProcedureType, args: bytes, query: str = "", record: bytes = b""
+        self,
+        declared: ProcedureType,
+        args: bytes,
+        query: str = "",
+        record: bytes = b"",
+        patience_ms: int = limits.WORKER_ASK_MS,
     ) -> Looked | None:
         """What a worker that has the type says of these arguments; None if nobody answers soon.
 
@@ -560,7 +566,7 @@ class Crew(Dealing):
             Look(0, number, declared.name, declared.version, args, query, record),
         )
         try:
-            async with asyncio.timeout(limits.WORKER_ASK_MS / 1000):
+            async with asyncio.timeout(patience_ms / 1000):
                 looked: Looked = await answer
         except TimeoutError:
             return None

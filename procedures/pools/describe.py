@@ -48,6 +48,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         typed=declared.args is not None or declared.typed,
         origin=declared.origin,
         bypass=declared.bypass,
+        validators=tuple(sorted(declared.validators)),
     )
 
 
@@ -89,6 +90,7 @@ def remote_type(description: Description) -> ProcedureType:
         remote=True,
         needs_look=description.locks is None or description.typed,
         typed=description.typed,
+        validators=MappingProxyType(dict.fromkeys(description.validators, _elsewhere)),
     )
 
 

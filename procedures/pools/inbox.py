@@ -4,24 +4,29 @@ A signal is a row of its own, so that it neither waits for the step under way no
 takes it in its own transaction (`ctx.receive`): it is gone exactly when the step commits, so it is
 taken once. Waking is in memory (`Roster.signal`), after the row is durable; whoever is woken looks.
 
+A signal may have a key, and is sent once with it: the newest PROCEDURE_KEYS_KEPT keys of a
+procedure are known, with the answers of updates among them. So one that lives for ever keeps no
+more than that.
+
 A completion ends what a step asked of an outside system: the step gets a token (`ctx.external`),
 hands it out and waits; whoever has the token completes it once, with a result or an error.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
-from kv.base.keys import from_u64, u64
+from kv.base.errors import ConditionFailed, InvalidArgument, KvorumError, Refused, TooLarge
+from kv.base.keys import from_u64, u64, unescape
 from kv.base.ops import Op, check, delete, put
 from procedures.engine import plain_data
 from procedures.engine.grants import REIGN, deposed
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
-from procedures.engine.submission import checked_text
+from procedures.engine.submission import checked_name, checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
 from txn.results import ScanPage
@@ -70,14 +75,19 @@ def update_name(name: str) -> str:
     return f"update:{name}"
 
 
-def answer_event(id: int, key: str) -> str:
-    """Signalled when an update is answered."""
-    return f"answer:{id}:{key}"
-
-
 def answer_row(id: int, key: str) -> bytes:
     """Where the answer of an update is, as long as its procedure is kept: [ok, value]."""
     return rows.done(id, f"update:{key}")
+
+
+def answered_before(error: ConditionFailed, id: int) -> str:
+    """The key of the update that was to be answered once more; "": it was refused for another
+    reason.
+    """
+    row, start = error.details.get("key"), rows.done(id, "update:")[:-2]
+    if not isinstance(row, bytes) or not row.startswith(start):
+        return ""
+    return unescape(row, len(start) - len("update:"))[0].decode().removeprefix("update:")
 
 
 async def answer(store: Rows, id: int, key: str) -> tuple[bool, object] | None:
@@ -99,36 +109,111 @@ def owner_of(token: str) -> int:
     raise InvalidArgument(f"{token!r:.80} is no token of ctx.external()")
 
 
-async def send(
-    store: Rows, id: int, name: str, payload: bytes, key: str | None, reign: int
-) -> bool:
-    """Keep a signal until it is taken; False: one with this key was sent before. The procedure
-    exists. Raises TooLarge (too many that nobody takes), Unavailable: this reign is over, and
-    whoever waits would not be woken.
-    """
-    checked_text("signal", name, limits.NAME_CHARS_MAX)
+class _Counted:
+    """What is kept of one procedure, as far as this reign knows."""
+
+    __slots__ = ("keys", "signals")
+
+    def __init__(self, signals: int, keys: int) -> None:
+        self.signals = signals  # at most so many that nobody took
+        self.keys = keys  # just so many, with their times
+
+
+class Senders:
+    """Keeps signals, for one reign: nobody else does meanwhile, so it counts once what there is."""
+
+    def __init__(self, store: Rows) -> None:
+        self._store = store
+        self._reign = 0
+        self._counted: OrderedDict[int, _Counted] = OrderedDict()
+
+    async def send(self, id: int, name: str, payload: bytes, key: str | None, reign: int) -> bool:
+        """Keep a signal until it is taken; False: one with this key was sent before. The procedure
+        exists. Raises TooLarge (too many that nobody takes), Unavailable: this reign is over, and
+        whoever waits would not be woken.
+        """
+        check_signal(name, payload, key)
+        if key is not None and (await self._store.get(rows.signal_key(id, key)))[0] is not None:
+            return False  # however many there are by now
+        counted = await self._count(id, reign)
+        ops = signal_ops(id, name, payload, key, await self._store.now())
+        ops.append(check(REIGN, reign))
+        if key is not None:
+            ops += await self._outdated(id, counted)
+        counted.signals += 1  # whatever becomes of it
+        counted.keys += key is not None
+        try:
+            await self._store.write(ops)
+        except ConditionFailed as error:
+            self._counted.pop(id, None)
+            _refuse_deposed(error)
+            return False
+        except KvorumError:
+            self._counted.pop(id, None)
+            raise
+        return True
+
+    async def _count(self, id: int, reign: int) -> _Counted:
+        if reign != self._reign:
+            self._reign = reign
+            self._counted.clear()
+        counted, most = self._counted.get(id), limits.PROCEDURE_SIGNALS_MAX
+        if counted is None:
+            signals = await self._rows(rows.signals(id), most)
+            keys = await self._rows(rows.key_times(id), 2 * limits.PROCEDURE_KEYS_KEPT)
+            counted = self._counted.setdefault(id, _Counted(signals, keys))
+            if len(self._counted) > limits.PROCEDURE_TALKS_REMEMBERED:
+                self._counted.popitem(last=False)
+        elif counted.signals >= most:
+            counted.signals = await self._rows(rows.signals(id), most)  # some were taken, perhaps
+        if counted.signals >= most:
+            raise TooLarge(
+                f"procedure {id} has {counted.signals} signals that it did not take, the limit is "
+                f"{most}",
+                details={"limit": most, "actual": counted.signals},
+            )
+        return counted
+
+    async def _rows(self, span: tuple[bytes, bytes], most: int) -> int:
+        start, end = span
+        found = 0
+        while True:
+            page = await self._store.scan(start, end, limit=most - found)
+            found += len(page.items)
+            if page.resume is None or found >= most:
+                return found
+            start = page.resume
+
+    async def _outdated(self, id: int, counted: _Counted) -> list[Op]:
+        """What goes with the oldest keys, if one more is too many."""
+        surplus = min(counted.keys + 1 - limits.PROCEDURE_KEYS_KEPT, limits.PROCEDURE_KEYS_DROPPED)
+        if surplus <= 0:
+            return []
+        ops: list[Op] = []
+        for row, _, _ in (await self._store.scan(*rows.key_times(id), limit=surplus)).items:
+            key = rows.key_of(row)
+            ops += [delete(row), delete(rows.signal_key(id, key))]
+            if key.startswith(update_name("")):
+                ops.append(delete(rows.done(id, key)))
+            counted.keys -= 1
+        return ops
+
+
+def check_signal(name: str, payload: bytes, key: str | None) -> None:
+    """Raises InvalidArgument, TooLarge."""
+    checked_name("signal", name)
     _check_size(payload)
     if key is not None:
         checked_text("key", key, limits.NONCE_CHARS_MAX)
-        if (await store.get(rows.signal_key(id, key)))[0] is not None:
-            return False  # however many there are by now
-    low, high = rows.signals(id)
-    page = await store.scan(low, high, limit=limits.PROCEDURE_SIGNALS_MAX)
-    if len(page.items) >= limits.PROCEDURE_SIGNALS_MAX:
-        raise TooLarge(
-            f"procedure {id} has {len(page.items)} signals that it did not take, the limit is "
-            f"{limits.PROCEDURE_SIGNALS_MAX}",
-            details={"limit": limits.PROCEDURE_SIGNALS_MAX, "actual": len(page.items)},
-        )
-    ops = [put(rows.signal(id, name, await store.now()), payload), check(REIGN, reign)]
+
+
+def signal_ops(id: int, name: str, payload: bytes, key: str | None, ts: int) -> list[Op]:
+    """What keeps a signal; it is refused (ConditionFailed) if one has this key."""
+    ops = [put(rows.signal(id, name, ts), payload)]
     if key is not None:
         ops.append(put(rows.signal_key(id, key), name.encode(), cond=0))
-    try:
-        await store.write(ops)
-    except ConditionFailed as error:
-        _refuse_deposed(error)
-        return False
-    return True
+        ops.append(put(rows.key_time(id, ts, key), b""))
+    return ops
 
 
 async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) -> bool:

@@ -49,6 +49,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     typed: bool = False  # only who has the code knows whether arguments fit
     origin: str = ""
     bypass: str = ""  # why it cannot be bypassed
+    validators: tuple[str, ...] = ()  # updates that it looks at first
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

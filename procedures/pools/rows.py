@@ -7,6 +7,7 @@
     05 [id u64] esc(name) [ts u64] → payload                a signal that nobody took yet
     06 [id u64] esc(key)          → name                    a signal's key: sent once
     07 [id u64] esc(token)        → [ok, value]             an outside system completed something
+    08 [id u64] [ts u64] esc(key) → nothing                 the keys of 06, the oldest first
 
 A worker's row is written before it is given anything and removed after what it held was fenced: so
 a new master knows everybody who may still commit.
@@ -18,7 +19,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from kv.base import limits, system
-from kv.base.keys import escape, successor, table_prefix, u32, u64
+from kv.base.keys import escape, successor, table_prefix, u32, u64, unescape
 from kv.base.ops import Op
 from txn.results import ScanPage
 
@@ -30,13 +31,15 @@ _SCHEDULES: Final = _TABLE + b"\x04"
 _SIGNALS: Final = _TABLE + b"\x05"
 _KEYS: Final = _TABLE + b"\x06"
 _DONE: Final = _TABLE + b"\x07"
+_KEY_TIMES: Final = _TABLE + b"\x08"
 
 ALL_WORKERS: Final = (_WORKERS, successor(_WORKERS))
 ALL_TYPES: Final = (_TYPES, successor(_TYPES))
 ALL_QUEUES: Final = (_QUEUES, successor(_QUEUES))
 ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
 
-ALL_LEFT: Final = tuple((family, successor(family)) for family in (_SIGNALS, _KEYS, _DONE))
+_LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES)
+ALL_LEFT: Final = tuple((family, successor(family)) for family in _LEFT)
 
 
 class Rows(Protocol):
@@ -97,11 +100,25 @@ def signal_key(id: int, key: str) -> bytes:
     return _KEYS + u64(id) + escape(key.encode())
 
 
+def key_times(id: int) -> tuple[bytes, bytes]:
+    """The range of the keys of a procedure's signals, by the time when they were sent."""
+    prefix = _KEY_TIMES + u64(id)
+    return prefix, successor(prefix)
+
+
+def key_time(id: int, ts: int, key: str) -> bytes:
+    return _KEY_TIMES + u64(id) + u64(ts) + escape(key.encode())
+
+
+def key_of(key_time: bytes) -> str:
+    return unescape(key_time, len(_KEY_TIMES) + 16)[0].decode()
+
+
 def done(id: int, token: str) -> bytes:
     return _DONE + u64(id) + escape(token.encode())
 
 
 def left_of(id: int) -> tuple[tuple[bytes, bytes], ...]:
     """Everything that is forgotten with a procedure."""
-    prefixes = (family + u64(id) for family in (_SIGNALS, _KEYS, _DONE))
+    prefixes = (family + u64(id) for family in _LEFT)
     return tuple((prefix, successor(prefix)) for prefix in prefixes)

@@ -45,7 +45,7 @@ METHODS: Final = (
     PROC_SUBMIT_MORE,
 )
 
-_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool"})
+_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool", "signal"})
 
 
 def register(executor: Executor, dispatcher: Methods) -> None:
@@ -109,9 +109,14 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             if not isinstance(given.get(what, ""), str):
                 raise InvalidArgument(f"{what} must be text")
         data = plain_data.read(packed, f"arguments of {name:.80}")
-        options = Options(**given)
-        owner = caller.user or owner
-        return [await executor.submit(Submission(name, data, owner, nonce or "", options=options))]
+        signal = given.pop("signal", None)
+        sub = Submission(name, data, caller.user or owner, nonce or "", options=Options(**given))
+        if signal is None:
+            return [await executor.submit(sub)]
+        said = plain_data.read(signal, "the signal") if isinstance(signal, bytes) else None
+        if not isinstance(said, dict):
+            raise InvalidArgument("signal must be a map, as msgpack bytes: name, payload, key")
+        return [await control.talk.start(sub, said)]
 
     dispatcher.register(PROC_CONTROL, do)
     dispatcher.register(PROC_SUBMIT_MORE, submit)

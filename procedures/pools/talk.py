@@ -6,18 +6,29 @@ signal and an update have a key, a completion its token, a query changes nothing
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, NamedTuple
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import InvalidArgument, Refused, Unavailable
+from kv.base.ops import Op
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
-from procedures.engine.submission import checked_text
+from procedures.engine.queries import VALIDATES
+from procedures.engine.records import Record
+from procedures.engine.submission import Submission, checked_name, checked_text
 from procedures.pools import inbox
 from procedures.pools.rows import Rows
 
 _KEY_CHARS_MAX: Final = limits.NONCE_CHARS_MAX - len(inbox.update_name(""))
-_LOOK_MS: Final = 500  # the procedure may end without an answer
+
+
+class _Said(NamedTuple):
+    """A signal, checked."""
+
+    name: str
+    payload: bytes
+    key: str | None
 
 
 class Talk:
@@ -25,26 +36,40 @@ class Talk:
 
     def __init__(self, executor: Executor, rows: Rows) -> None:
         self._executor, self._rows = executor, rows
+        self._senders = inbox.Senders(rows)
 
     async def signal(self, args: dict[str, Any]) -> dict[str, Any]:
-        id = id_of(args)
-        payload = plain_data.encode(
-            args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
-        )
-        name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
-        for said in (name, args.get("key")):
-            if isinstance(said, str) and said.startswith(inbox.update_name("")):
-                raise InvalidArgument(f"{said!r:.80} is how an update is kept: send it with update")
+        return {"sent": await self._signal(id_of(args), _said(args))}
+
+    async def _signal(self, id: int, said: _Said) -> bool:
         try:
             await self._running(id)
         except Refused:
-            if not await inbox.was_sent(self._rows, id, args.get("key")):
+            if not await inbox.was_sent(self._rows, id, said.key):
                 raise
-            return {"sent": False}  # it ended with it: the answer was lost
-        reign = self._executor.reign
-        sent = await inbox.send(self._rows, id, name, payload, args.get("key"), reign)
-        self._executor.signal(inbox.signal_event(id, name))
-        return {"sent": sent}
+            return False  # it ended with it: the answer was lost
+        sent = await self._senders.send(id, *said, self._executor.reign)
+        self._executor.signal(inbox.signal_event(id, said.name))
+        return sent
+
+    async def start(self, sub: Submission, signal: dict[str, Any]) -> int:
+        """Submit it with its first signal, in one write: no procedure of this nonce is without it.
+        One that is there gets it as any other.
+        """
+        said = _said(signal)
+        if not sub.nonce:
+            raise InvalidArgument("who starts with a signal gives a nonce: the procedure's name")
+        if sub.name.startswith("kvorum."):
+            raise InvalidArgument(f"{sub.name} is started without a signal, and then sent one")
+        ts = await self._rows.now()
+
+        def beside(id: int) -> list[Op]:
+            return inbox.signal_ops(id, *said, ts)
+
+        id, is_new = await self._executor.begin(sub, beside)
+        if not is_new:
+            await self._signal(id, said)
+        return id
 
     async def complete(self, args: dict[str, Any]) -> dict[str, Any]:
         token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
@@ -70,7 +95,7 @@ class Talk:
     async def update(self, args: dict[str, Any]) -> dict[str, Any]:
         """Keep it, once, and wait for its answer as long as the caller does; he asks again."""
         id, executor = id_of(args), self._executor
-        name = checked_text("update", args.get("name"), limits.NAME_CHARS_MAX)
+        name = checked_name("update", args.get("name"))
         key = checked_text("key", args.get("key"), _KEY_CHARS_MAX)
         wait_ms = args.get("wait_ms") or 0
         if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
@@ -79,33 +104,66 @@ class Talk:
         data = plain_data.encode([key, args.get("args")], what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
         until_ms = executor.now_ms() + wait_ms
         sent = False
-        while (found := await inbox.answer(self._rows, id, key)) is None:
-            try:
-                await self._running(id)
-            except Refused:
-                if (found := await inbox.answer(self._rows, id, key)) is None:
-                    raise
-                break  # it ended with its answer, after we had looked for that
-            signal = inbox.update_name(name)
-            if not sent:
-                sent = True
-                own = inbox.update_name(key)
-                await inbox.send(self._rows, id, signal, data, own, executor.reign)
-                executor.signal(inbox.signal_event(id, signal))
-            left_ms = until_ms - executor.now_ms()
-            if left_ms <= 0:
-                return {"done": False}
-            await executor.heard(inbox.answer_event(id, key), min(left_ms, _LOOK_MS))
+        while True:
+            with executor.listening(id) as changed:
+                if (found := await inbox.answer(self._rows, id, key)) is not None:
+                    break
+                try:
+                    record = await self._running(id)
+                except Refused:
+                    if (found := await inbox.answer(self._rows, id, key)) is None:
+                        raise
+                    break  # it ended with its answer, after we had looked for that
+                if not sent:
+                    sent = True
+                    await self._send_update(record, _Said(name, data, key), args.get("args"))
+                left_ms = until_ms - executor.now_ms()
+                if left_ms <= 0:
+                    return {"done": False}
+                await asyncio.wait([changed], timeout=left_ms / 1000)
         ok, value = found
         return {"done": True, ("result" if ok else "error"): value}
 
-    async def _running(self, id: int) -> None:
+    async def _send_update(self, record: Record, said: _Said, args: object) -> None:
+        """Keep it, unless it is kept. Raises what its validator says of it: then it is not."""
+        id, own = record.id, inbox.update_name(said.key or "")
+        if await inbox.was_sent(self._rows, id, own):
+            return
+        if said.name in self._executor.types.get(record.name, record.version).validators:
+            try:
+                await self._executor.query(id, VALIDATES + said.name, args)
+            except InvalidArgument as error:
+                if error.code != "QUERY_UNKNOWN":
+                    raise
+                raise Unavailable(
+                    f"update {said.name}: a worker with older code was asked, which does not know "
+                    "its validator; ask again"
+                ) from error
+        signal = inbox.update_name(said.name)
+        await self._senders.send(id, signal, said.payload, own, self._executor.reign)
+        self._executor.signal(inbox.signal_event(id, signal))
+
+    async def _running(self, id: int) -> Record:
         record = await self._executor.find(id)
         if record.ended:
             raise Refused(
                 f"procedure {id} ({record.name}) ended {record.state.name}: nobody would take it",
                 code="ENDED",
             )
+        return record
+
+
+def _said(args: dict[str, Any]) -> _Said:
+    """Raises InvalidArgument, TooLarge."""
+    payload = plain_data.encode(
+        args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
+    )
+    said = _Said(checked_name("signal", args.get("name")), payload, args.get("key"))
+    for text in (said.name, said.key):
+        if isinstance(text, str) and text.startswith(inbox.update_name("")):
+            raise InvalidArgument(f"{text!r:.80} is how an update is kept: send it with update")
+    inbox.check_signal(*said)
+    return said
 
 
 def id_of(args: dict[str, object]) -> int:

@@ -120,7 +120,7 @@ class WalStore:
     async def reign(self) -> int:
         return await self._write([put(REIGN, b"")])
 
-    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
+    async def insert(self, record: Record, reign: int = 0, ops: Sequence[Op] = ()) -> Stored | int:
         self._journal.check()
         mine = self._image.stored(record.id)
         if mine is not None:  # repeated after an unknown outcome
@@ -134,9 +134,9 @@ class WalStore:
                 await self._journal.wait(earlier.version)
                 return id
         self._room()
-        ops = grant_ops(record, reign) if reign else []
-        self._grantable(ops)
-        version = await self._write(ops, [record])
+        grants = grant_ops(record, reign) if reign else []
+        self._grantable(grants)
+        version = await self._write([*grants, *ops], [record])
         return Stored(record.settled(version), version)
 
     async def start(

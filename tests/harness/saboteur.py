@@ -157,8 +157,8 @@ def sabotaged(place: Place, name: str, case: Case) -> Iterator[Saboteur]:
     it = Saboteur(place, name, case)
     insert, update, remove, run = KvStore.insert, KvStore.update, KvStore.remove, Runner.run
 
-    async def inserting(self: KvStore, record: Any, reign: int = 0) -> Any:
-        return await it.write(self, it.concerns(record), lambda: insert(self, record, reign))
+    async def inserting(self: KvStore, record: Any, reign: int = 0, ops: Any = ()) -> Any:
+        return await it.write(self, it.concerns(record), lambda: insert(self, record, reign, ops))
 
     async def updating(self: KvStore, version: int, change: Any, **kw: Any) -> Any:
         told = [change.record, *change.created, *(other.record for _, other in change.others)]

@@ -391,7 +391,7 @@ def test_j23_signals_are_waited_for(
                 await asyncio.sleep(0.5)
             data = plain_data.pack(number)
             reign = executor._turns.reign
-            await inbox.send(executor.rows, id, name, data, None, reign)
+            await inbox.Senders(executor.rows).send(id, name, data, None, reign)
             executor.signal(inbox.signal_event(id, name))
         assert result(await executor.wait(id, 20_000)) == gives
 
@@ -522,7 +522,7 @@ def test_j23_what_came_first_is_stored_before_a_step_relies_on_it(remote: bool) 
         await asyncio.sleep(1.3)
         assert NOTES == ["None"]
         reign = executor._turns.reign
-        await inbox.send(executor.rows, id, "stop", plain_data.pack(1), None, reign)
+        await inbox.Senders(executor.rows).send(id, "stop", plain_data.pack(1), None, reign)
         executor.signal(inbox.signal_event(id, "stop"))
         assert result(await executor.wait(id, 20_000)) is None
         assert NOTES == ["None"] * 3
@@ -574,7 +574,9 @@ def test_j24_changed_code_waits_for_what_fits(calls: list[str], wait: str, says:
         registry = Registry([new])
         executor = await office.open(office.executor(registry))
         assert executor.rows is not None
-        await inbox.send(executor.rows, id, "go", plain_data.pack(1), None, executor._turns.reign)
+        await inbox.Senders(executor.rows).send(
+            id, "go", plain_data.pack(1), None, executor._turns.reign
+        )
         executor.signal(inbox.signal_event(id, "go"))
         if says:
             await office.until(lambda: _retries(executor, id))

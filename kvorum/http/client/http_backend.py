@@ -238,7 +238,8 @@ class HttpBackend:
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         method, target, body = control_request(what, args)
         effect: Effect = "none" if method == "GET" or what == "query" else "same"
-        found = await self._call(method, target, body, twice=effect)
+        extra_ms = args.get("wait_ms") or 0
+        found = await self._call(method, target, body, twice=effect, extra_ms=extra_ms)
         return found["items"] if what.endswith(".list") else found
 
     access = control
@@ -246,6 +247,13 @@ class HttpBackend:
     async def submit(
         self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int:
+        if options is not None and "signal" in options:
+            said = {**options, **options["signal"], "args": args, "nonce": nonce}  # type: ignore[dict-item]
+            said["signal"] = said.pop("name")
+            started = await self._call(
+                "POST", f"/v1/procedures/{_q(name)}/signal-with-start", said, twice="same"
+            )
+            return int(started["id"])
         headers = HEADERS if nonce is None else (*HEADERS, ("idempotency-key", nonce))
         body = b"" if args is None else _encode(args)
         answer = await self._send(

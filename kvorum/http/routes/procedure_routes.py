@@ -92,6 +92,19 @@ class Signal(Body):
     key: TextOrNone = Field(None, description="The same key is sent once.")
 
 
+class SignalWithStart(Body):
+    nonce: Text = Field(description="Which procedure: it is started if there is none.")
+    args: Any = Field(None, description="Its arguments, if it is started.")
+    signal: Text = Field(description="Which signal: its step takes it by this name.")
+    payload: Any = Field(None, description="Plain data for the step.")
+    key: TextOrNone = Field(None, description="The same key is sent once.")
+    queue: TextOrNone = Field(None, description=_WHERE)
+    priority: Annotated[int | None, As(integer(-_PRIORITY_MAX, _PRIORITY_MAX))] = Field(
+        None, description=_FIRST
+    )
+    pool: TextOrNone = Field(None, description=_WORKERS)
+
+
 class Question(Body):
     args: Any = Field(None, description="What the query is called with.")
 
@@ -203,6 +216,23 @@ async def start_procedure(
     options: Plain = {option: value for option, value in given.items() if value is not None}
     options |= submitter(me)
     return {"id": str(await node.submit(name, args, nonce, options or None))}
+
+
+@ROUTES.on(
+    "POST", "/v1/procedures/{name}/signal-with-start", _SUBMIT_NAMED, _ID, 404, 409, 413, ok=202
+)
+async def signal_with_start(node: Node, me: Me, name: str, body: SignalWithStart) -> Plain:
+    """Send a signal to a procedure that is started if need be
+
+    Both in one write: none of this nonce is there without its signal. One that is there gets it as
+    any other, as long as it is kept: 409 `ENDED` if it has ended.
+    """
+    said = body.given()
+    signal = {"name": said.pop("signal"), "payload": said.pop("payload", None)}
+    signal["key"] = said.pop("key", None)
+    args, nonce = said.pop("args", None), said.pop("nonce")
+    options = {**said, **submitter(me), "signal": signal}
+    return {"id": str(await node.submit(name, args, nonce, options))}
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/signals", _SUBMIT, _SENT, 404, 409, 413)

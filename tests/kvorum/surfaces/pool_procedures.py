@@ -47,7 +47,13 @@ def heard(view: Any, args: Any) -> Any:
     return [*view.state["heard"], args]
 
 
-@kvorum.workflow("more.talker", queries=[heard])
+@kvorum.update.validator("say")
+def short(view: Any, text: Any) -> None:
+    if text == "too long":
+        raise kvorum.Refused("say less", code="TOO_LONG")
+
+
+@kvorum.workflow("more.talker", queries=[heard], validators=[short])
 async def talker(flow: kvorum.Flow, args: Any) -> Any:
     """Takes updates until one says stop; refuses what is no text. First it hears a signal."""
 

@@ -142,6 +142,9 @@ def test_j26_through_every_surface(db: kvorum.Database) -> None:
     with pytest.raises(kvorum.Refused) as refused:
         db.update(id, "say", 5)
     assert (refused.value.code, refused.value.message) == ("NO_TEXT", "only text")
+    with pytest.raises(kvorum.Refused) as invalid:
+        db.update(id, "say", "too long")
+    assert (invalid.value.code, invalid.value.message) == ("TOO_LONG", "say less")
     assert db.query(id, "heard", "!") == ["hello", "tea", "!"]
     with pytest.raises(kvorum.InvalidArgument) as unknown:
         db.query(id, "nothing")
@@ -154,6 +157,9 @@ def test_j26_through_every_surface(db: kvorum.Database) -> None:
         db.update(id, "say", "more")
     assert ended.value.code == "ENDED"
     assert db.update(id, "say", "tea", key="k") == 1, "its answer is kept"
+    with pytest.raises(kvorum.Refused) as over:
+        db.signal_with_start("more.talker", nonce=nonce, signal="begin", key="new")
+    assert over.value.code == "ENDED"
 
 
 def test_u1_delayed_starts(db: kvorum.Database) -> None:

@@ -493,7 +493,7 @@ def test_j23_workflows_run_apart() -> None:
             found.append(await executor.query(id, "shown", 5))
             assert executor.rows is not None
             data = plain_data.pack(said)
-            await inbox.send(executor.rows, id, "go on", data, None, executor.reign)
+            await inbox.Senders(executor.rows).send(id, "go on", data, None, executor.reign)
             executor.signal(inbox.signal_event(id, "go on"))
             record = await over(executor, id)
             steps = [(one.step, one.outcome) for one in record.history]

@@ -379,7 +379,9 @@ async def tell(life: Life, job: int, told: Any) -> None:
     """As PROC_CONTROL does."""
     from procedures.engine import plain_data
 
-    await inbox.send(life.txn, job, JOB_SIGNAL, plain_data.pack(told), None, life.executor.reign)
+    await inbox.Senders(life.txn).send(
+        job, JOB_SIGNAL, plain_data.pack(told), None, life.executor.reign
+    )
     life.executor.signal(inbox.signal_event(job, JOB_SIGNAL))
 
 
