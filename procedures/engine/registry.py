@@ -520,7 +520,8 @@ class Updates:
         stored. It sees what a query sees, and changes nothing. Of a workflow it is a function
         without `self`, named in `validators=`. An annotation of `args` is the type of them.
         """
-        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or SEVERAL in name:
+        said: object = name
+        if not isinstance(said, str) or not 0 < len(said) <= NAME_CHARS_MAX or SEVERAL in said:
             raise _bad(self, f"an update has a name of 1 to {NAME_CHARS_MAX} characters")
 
         def declare(fn: F) -> F:
