@@ -40,7 +40,10 @@ Partitions = Annotated[list[int], items(integer(1, PARTITION_ID_MAX), limits.SPL
 PROC_LISTS: Final = frozenset({"audit.page"})
 """What PROC_CONTROL answers everybody, with what he may see."""
 PROC_QUESTIONS: Final = frozenset(
-    {"schedule.list", "queue.list", "audit.page", "explain", "live", "query"}
+    {
+        *("schedule.list", "schedule.times", "queue.list", "pause.list", "audit.page"),
+        *("explain", "live", "query"),
+    }
 )
 
 _TYPE: Final = Subject(Kind.PROCEDURE_TYPE, "name", "the name")

@@ -37,6 +37,7 @@ SOURCES: Final = {
     "kvorum/api/watching.py": ("AsyncWatch",),
     "kvorum/sdk/defining.py": ("AsyncDefining",),
     "kvorum/sdk/running.py": ("AsyncRunning",),
+    "kvorum/sdk/scheduling.py": ("AsyncScheduling",),
     "kvorum/sdk/operating.py": ("AsyncOperating",),
     "kvorum/sdk/database.py": ("AsyncDatabase",),
 }

@@ -14,18 +14,23 @@ def start_options(
     queue: str, priority: int | None, delay_ms: int, at: datetime | int | None, pool: str
 ) -> dict[str, Any]:
     """Only what was given. `at`: a datetime with a time zone, or ms since 1970."""
-    if isinstance(at, datetime):
-        if at.tzinfo is None:
-            raise InvalidArgument(f"at={at} has no time zone: give it one, such as UTC")
-        at = int(at.timestamp() * 1000)
     found: dict[str, object] = {
         "queue": queue,
         "delay_ms": delay_ms,
-        "at_ms": at or 0,
+        "at_ms": moment_ms("at", at),
         "pool": pool,
     }
     found = {name: value for name, value in found.items() if value}
     return found if priority is None else {**found, "priority": priority}
+
+
+def moment_ms(what: str, at: datetime | int | None) -> int:
+    """ms since 1970; 0 = no moment. Raises InvalidArgument."""
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise InvalidArgument(f"{what}={at} has no time zone: give it one, such as UTC")
+        return int(at.timestamp() * 1000)
+    return at or 0
 
 
 def submitted(name: str | Declared, args: object) -> Any:

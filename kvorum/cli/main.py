@@ -31,6 +31,7 @@ from kvorum.cli import (
     partition_auto,
     partition_commands,
     procedure_commands,
+    schedule_commands,
     site_commands,
     snapshot_commands,
     spark_commands,
@@ -121,7 +122,9 @@ for _action in ("abort", "bypass", "retry", "steal", "explain", "audit"):
     procedure_commands.app.command(_action)(getattr(surgery_commands, _action))
 app.add_typer(procedure_commands.app, name="proc")
 app.add_typer(message_commands.queues, name="queue")
-app.add_typer(message_commands.schedules, name="schedule")
+app.add_typer(schedule_commands.app, name="schedule")
+for _command in (schedule_commands.pause, schedule_commands.resume, schedule_commands.pauses):
+    app.command()(_command)
 app.add_typer(bus_commands.settings, name="setting")
 app.add_typer(site_commands.app, name="site")
 app.add_typer(snapshot_commands.app, name="snapshot")

@@ -1,4 +1,4 @@
-"""`kvorum proc signal|complete|check-upgrade`, `kvorum schedule …`, `kvorum queue …`."""
+"""`kvorum proc signal|complete|check-upgrade`, `kvorum queue …`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from kv.base.errors import InvalidArgument
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
 
-schedules = typer.Typer(
-    no_args_is_help=True, help="Procedures at the times of a clock.", rich_markup_mode=None
-)
 queues = typer.Typer(
     no_args_is_help=True, help="Limits of queues, types and pools.", rich_markup_mode=None
 )
@@ -30,7 +27,7 @@ def signal(
 ) -> None:
     """Send a signal to a running procedure."""
     with opened(connect, json) as db:
-        sent = db.signal(procedure, name, _parsed(payload, json), key=key)
+        sent = db.signal(procedure, name, parsed(payload, json), key=key)
     if json:
         output.emit({"id": str(procedure), "sent": sent})
 
@@ -48,10 +45,10 @@ def start_signal(
     """Send a signal to the procedure of a nonce, which is started if need be; print its id."""
     with opened(connect, json) as db:
         id = db.signal_with_start(
-            *(name, _parsed(args, json)),
+            *(name, parsed(args, json)),
             nonce=nonce,
             signal=signal,
-            payload=_parsed(payload, json),
+            payload=parsed(payload, json),
             key=key,
         )
     output.emit({"id": str(id)}) if json else output.lines([str(id)])
@@ -66,7 +63,7 @@ def query(
 ) -> None:
     """Ask a procedure, which answers from what it has stored."""
     with opened(connect, json) as db:
-        result = db.query(procedure, name, _parsed(args, json))
+        result = db.query(procedure, name, parsed(args, json))
     output.emit({"result": result} if json else result)
 
 
@@ -83,7 +80,7 @@ def update(
 ) -> None:
     """Update a running procedure and print what it answers."""
     with opened(connect, json) as db:
-        result = db.update(procedure, name, _parsed(args, json), key=key, timeout_ms=timeout_ms)
+        result = db.update(procedure, name, parsed(args, json), key=key, timeout_ms=timeout_ms)
     output.emit({"result": result} if json else result)
 
 
@@ -96,7 +93,7 @@ def complete(
 ) -> None:
     """End what a procedure asked of an outside system."""
     with opened(connect, json) as db:
-        value = None if error is not None else _parsed(result, json)
+        value = None if error is not None else parsed(result, json)
         done = db.complete(token, value, error=error)
     if json:
         output.emit({"completed": done})
@@ -127,55 +124,6 @@ def check_upgrade(
         )
     if found["broken"]:
         raise typer.Exit(output.FAILED)
-
-
-@schedules.command("add")
-def add(
-    name: Name,
-    cron: Annotated[
-        str, typer.Argument(help="Five fields, in quotes, or a name as @daily.", show_default=False)
-    ],
-    procedure: Annotated[str, typer.Argument(help="What is started.", show_default=False)],
-    args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
-    zone: Annotated[str, typer.Option(help="Time zone.")] = "UTC",
-    missed: Annotated[str, typer.Option(help="one, all or skip.")] = "one",
-    queue: Annotated[str, typer.Option(help="In which it waits.")] = "",
-    connect: Connect = None,
-    json: Json = False,
-) -> None:
-    """Start a procedure at the times of a cron expression, once for each; or change how."""
-    with opened(connect, json) as db:
-        made = db.set_schedule(
-            name, cron, procedure, _parsed(args, json), zone=zone, missed=missed, queue=queue
-        )
-    if json:
-        output.emit(made)
-    else:
-        output.lines([f"{name}: next at {_time(made['next_ms'])}"])
-
-
-@schedules.command("remove")
-def remove(name: Name, connect: Connect = None, json: Json = False) -> None:
-    """Remove a schedule. What it started goes on."""
-    with opened(connect, json) as db:
-        db.remove_schedule(name)
-    if json:
-        output.emit({"name": name})
-
-
-@schedules.command("list")
-def list_schedules(connect: Connect = None, json: Json = False) -> None:
-    """Print the schedules with their next times."""
-    with opened(connect, json) as db:
-        found = db.schedules()
-    if json:
-        output.emit({"items": found})
-        return
-    rows = [
-        (s["name"], s["cron"], s["zone"], s["procedure"], _time(s["next_ms"]), s["runs"])
-        for s in found
-    ]
-    output.table(("NAME", "CRON", "ZONE", "PROCEDURE", "NEXT", "RUNS"), rows)
 
 
 @queues.command("set")
@@ -222,16 +170,8 @@ def list_queues(connect: Connect = None, json: Json = False) -> None:
     output.table(("KIND", "NAME", "RUNNING", "WAITING", "MOST", "PER SECOND"), rows)
 
 
-def _parsed(text: str, as_json: bool) -> object:
+def parsed(text: str, as_json: bool) -> object:
     try:
         return json_module.loads(text)
     except ValueError as e:
         output.die(InvalidArgument(f"{text!r:.60} is not JSON: {e}"), as_json=as_json)
-
-
-def _time(ms: int) -> str:
-    from datetime import UTC, datetime
-
-    if not ms:
-        return "never"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

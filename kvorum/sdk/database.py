@@ -52,6 +52,7 @@ from kvorum.sdk.held_locks import checked as checked_lock
 from kvorum.sdk.held_locks import take as take_lock
 from kvorum.sdk.operating import AsyncOperating
 from kvorum.sdk.running import AsyncRunning
+from kvorum.sdk.scheduling import AsyncScheduling
 from kvorum.sdk.snapshots import (
     AsyncSnapshot,
     Holder,
@@ -64,7 +65,7 @@ from txn.shared.wait_terms import terms
 T = TypeVar("T")
 
 
-class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
+class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncScheduling, AsyncOperating):
     """A whole Kvorum database. Close it, or use it in `async with`."""
 
     def __init__(self, backend: Backend, rng: Rng) -> None:

@@ -157,33 +157,6 @@ class AsyncRunning:
         request = {"token": token, "result": result, "error": error}
         return bool((await self._backend.control("complete", request))["completed"])
 
-    async def set_schedule(
-        self,
-        name: str,
-        cron: str,
-        procedure: str | Declared,
-        args: object = None,
-        *,
-        zone: str = "UTC",
-        missed: str = "one",
-        queue: str = "",
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Start a procedure at the times of a cron expression, once for each; by its name an
-        existing schedule is changed. `missed`: "one", "all" or "skip".
-        """
-        request = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
-        request |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
-        return dict(await self._backend.control("schedule.set", request))
-
-    async def remove_schedule(self, name: str) -> None:
-        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
-        await self._backend.control("schedule.remove", {"name": name})
-
-    async def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name, with the next time and the last run of each."""
-        return list(await self._backend.control("schedule.list", {}))
-
     async def set_limit(
         self,
         name: str,

@@ -1023,42 +1023,6 @@ class Database(Facade[AsyncDatabase]):
         """
         return self._call(self._async.complete(token, result, error=error))
 
-    def set_schedule(
-        self,
-        name: str,
-        cron: str,
-        procedure: str | Declared,
-        args: object = None,
-        *,
-        zone: str = "UTC",
-        missed: str = "one",
-        queue: str = "",
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Start a procedure at the times of a cron expression, once for each; by its name an
-        existing schedule is changed. `missed`: "one", "all" or "skip".
-        """
-        return self._call(
-            self._async.set_schedule(
-                name,
-                cron,
-                procedure,
-                args,
-                zone=zone,
-                missed=missed,
-                queue=queue,
-                priority=priority,
-            )
-        )
-
-    def remove_schedule(self, name: str) -> None:
-        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
-        self._call(self._async.remove_schedule(name))
-
-    def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name, with the next time and the last run of each."""
-        return self._call(self._async.schedules())
-
     def set_limit(
         self, name: str, *, kind: str = "queue", max_concurrent: int = 0, rate_per_s: float = 0
     ) -> dict[str, Any]:
@@ -1102,6 +1066,115 @@ class Database(Facade[AsyncDatabase]):
     def workers(self) -> list[dict[str, Any]]:
         """The worker processes that are here: pool, slots, what each runs."""
         return self._call(self._async.workers())
+
+    def set_schedule(
+        self,
+        name: str,
+        cron: str | Sequence[str] | None,
+        procedure: str | Declared,
+        args: object = None,
+        *,
+        every_ms: int = 0,
+        offset_ms: int = 0,
+        exclude: str | Sequence[str] = (),
+        zone: str = "UTC",
+        jitter_ms: int = 0,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        remaining: int | None = None,
+        overlap: str = "allow_all",
+        missed: str = "one",
+        catch_up_ms: int = 0,
+        queue: str = "",
+        priority: int | None = None,
+        pool: str = "",
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a clock, once for each; by its name an existing
+        schedule is changed in place: what it did so far, and a pause, stay.
+
+        cron         one expression or several; `every_ms` (from `offset_ms` on): also so often
+        exclude      cron expressions of minutes in which nothing starts jitter_ms    each run
+        begins up to so much later start, end   not before, not after; `remaining`: so many runs and
+        no more overlap      when the run before has not ended: "allow_all", "skip", "buffer_one",
+        "buffer_all", "cancel_other", "terminate_other" missed       times at which there was no
+        master: "one" (the newest), "all", "skip"; none              older than `catch_up_ms` (0 =
+        however old) Raises InvalidArgument, NotFound (no such procedure), Busy.
+        """
+        return self._call(
+            self._async.set_schedule(
+                name,
+                cron,
+                procedure,
+                args,
+                every_ms=every_ms,
+                offset_ms=offset_ms,
+                exclude=exclude,
+                zone=zone,
+                jitter_ms=jitter_ms,
+                start=start,
+                end=end,
+                remaining=remaining,
+                overlap=overlap,
+                missed=missed,
+                catch_up_ms=catch_up_ms,
+                queue=queue,
+                priority=priority,
+                pool=pool,
+            )
+        )
+
+    def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        self._call(self._async.remove_schedule(name))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return self._call(self._async.schedules())
+
+    def schedule_times(
+        self, name: str, count: int = 10, *, after: datetime | int | None = None
+    ) -> list[int]:
+        """The next nominal times of a schedule, in ms since 1970. Raises NotFound."""
+        return self._call(self._async.schedule_times(name, count, after=after))
+
+    def trigger_schedule(
+        self, name: str, *, overlap: str = "", key: str | None = None
+    ) -> dict[str, Any]:
+        """Start what a schedule starts, now, also while it is paused; `started` has its id, unless
+        it waits for the run before, or does not run (`overlap`: that of the schedule, if left out).
+        The same `key` acts once. Raises NotFound.
+        """
+        return self._call(self._async.trigger_schedule(name, overlap=overlap, key=key))
+
+    def backfill_schedule(
+        self,
+        name: str,
+        start: datetime | int,
+        end: datetime | int,
+        *,
+        overlap: str = "buffer_all",
+        key: str | None = None,
+    ) -> dict[str, Any]:
+        """Start what a schedule starts for each of its times from `start` on, before `end`: one
+        after the other, if `overlap` does not say otherwise. The same `key` acts once. Raises
+        NotFound, TooLarge: then nothing.
+        """
+        return self._call(self._async.backfill_schedule(name, start, end, overlap=overlap, key=key))
+
+    def pause(self, kind: str, name: str | int, note: str, *, actor: str = "") -> dict[str, Any]:
+        """Let no step begin of a "procedure" (its id), "type", "queue" or "pool", or nothing of a
+        "schedule", until `resume`; steps under way come to their end. `note`: why. Raises NotFound,
+        Refused (ENDED).
+        """
+        return self._call(self._async.pause(kind, name, note, actor=actor))
+
+    def resume(self, kind: str, name: str | int, *, actor: str = "") -> None:
+        """End a pause. Raises NotFound (NOT_PAUSED)."""
+        self._call(self._async.resume(kind, name, actor=actor))
+
+    def pauses(self) -> list[dict[str, Any]]:
+        """Everything that is paused, by whom, since when and why."""
+        return self._call(self._async.pauses())
 
     def abort_procedure(
         self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""

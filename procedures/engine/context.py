@@ -14,6 +14,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kv.base import limits, ops
@@ -524,6 +525,12 @@ class StepContext(Outside):
     @property
     def scheduled_ms(self) -> int:
         return self._record.scheduled_ms
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """`scheduled_ms` as a moment (UTC); None: no schedule started it."""
+        ms = self._record.scheduled_ms
+        return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
     @property
     def failure(self) -> dict[str, Any] | None:

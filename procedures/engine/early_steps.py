@@ -143,6 +143,8 @@ class Early:
         self._slow[record.name, record.version] = _Rest(self._clock.now_ms() + rest_ms, rest_ms)
 
     def _limited(self, record: Record) -> bool:
+        if self._roster.stopped(record):
+            return True
         gate = self._roster.gate
         return gate is not None and any(key in gate.limits for key in limits_of(record))
 

@@ -73,6 +73,7 @@ from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
 from procedures.engine.view import shown_state
 from procedures.pools.crew import Crew
+from procedures.pools.pauses import Pauses
 from procedures.pools.rows import Rows
 from procedures.pools.schedules import Schedules
 
@@ -160,6 +161,7 @@ class Executor:
         self.crew: Crew | None = None
         self.rows = rows
         self.schedules: Schedules | None = None
+        self.pauses: Pauses | None = None
         if rows is not None:
             self.crew = Crew(
                 store=store,
@@ -176,9 +178,17 @@ class Executor:
             self._roster.offer = self.crew.offer
             self._roster.lane_ready = self.crew.kick
             self._roster.gate = self.crew.gate
+            self.pauses = self._roster.pauses = Pauses(rows)
             self._lookout = Lookout(rows, self._roster.found, self._spawn)
             self._roster.look = self._lookout.look
-            self.schedules = Schedules(rows, clock, self.submit)
+            self.schedules = Schedules(
+                *(rows, clock, self.submit),
+                lives=lambda id: self._roster.get(id) is not None,
+                cancel=lambda id, why: self.surgeon.abort(id, why, "schedule"),
+                terminate=lambda id, why: self.surgeon.bypass(
+                    id, why, "schedule", override=True, recursive=True
+                ),
+            )
         self.surgeon = Surgeon(
             store=store,
             types=types,
@@ -249,7 +259,8 @@ class Executor:
         before anything runs (K11): the workers come later.
         """
         self._turns.reign = await self.store.reign()
-        if self.crew is not None:
+        if self.crew is not None and self.pauses is not None:
+            await self.pauses.load()
             await self.crew.resume()
         after: int | None = 0
         found: list[tuple[Live, Record]] = []
@@ -734,12 +745,33 @@ class Executor:
 
     # ------------------------------------------------------------------------------ details
     def _may_go_on(self, live: Live) -> bool:
-        """Whether a turn may go on: nobody waits for its lock, and we are not stopping."""
-        return self._serving and not self._locks.contended(live.id)
+        """Whether a turn may go on: nobody waits for its lock, it is not paused, and we are not
+        stopping.
+        """
+        return (
+            self._serving
+            and not self._locks.contended(live.id)
+            and not self._roster.pause_over(live)
+        )
+
+    def pause_of(self, live: Live) -> dict[str, object] | None:
+        """What keeps it from running, by whom and why; None: nothing is paused."""
+        key = self._roster.pause_over(live)
+        pause = self.pauses.get(key) if self.pauses is not None and key else None
+        if pause is None:
+            return None
+        kind, _, name = key.partition(":")
+        return {"kind": kind, "name": name, **pause.to_plain()}
+
+    def pause_ended(self) -> None:
+        """What was paused runs again."""
+        self._roster.go_on()
 
     def _ended(self, stored: Stored) -> None:
         record = stored.record
         self._janitor.ended(record)
+        if self.schedules is not None:
+            self.schedules.ended(record.id)
         if small(record):
             self._recent[record.id] = stored
             if len(self._recent) > _RECENT_MAX:

@@ -36,6 +36,7 @@ from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 from procedures.engine.submission import begun
 from procedures.pools import inbox
+from procedures.pools.pauses import Pauses
 from procedures.pools.start_limits import Gate
 
 _EVENTS_REMEMBERED: Final = 10_000
@@ -142,6 +143,8 @@ class Roster:
         self.offer: Callable[[Live], None] | None = None  # takes what workers run (pools/crew.py)
         self.lane_ready: Callable[[str], None] | None = None
         self.gate: Gate | None = None
+        self.pauses: Pauses | None = None
+        self._kept_back: set[int] = set()  # of what is paused, those that could run
         self.look: Callable[[Live, str], None] | None = None  # for what is kept (inbox.kept)
         self._live: dict[int, Live] = {}
         # Of them, so that who cares for the cluster need not look at all of a user's:
@@ -262,6 +265,7 @@ class Roster:
         """It ended; the last child to leave queues its parent."""
         if self._listeners:
             self._tell(live.id)
+        self._kept_back.discard(live.id)
         if self._live.pop(live.id, None) is not None:
             self._locked.pop(live.id, None)
             alike = self._named[live.name]
@@ -440,6 +444,9 @@ class Roster:
         """
         if live.deadline_ms:
             self._mind(live)
+        if self.pause_over(live) and not live.worker:  # else its worker gives it back
+            self._kept_back.add(live.id)
+            return
         if self.gate is not None and not live.begun and self.gate.active and not self.fails(live):
             if not self.gate.enter(live.id, live.limits, live.entry.priority):
                 return
@@ -448,6 +455,21 @@ class Roster:
             self.offer(live)
         else:
             self.push(live, front=front)
+
+    def pause_over(self, live: Live) -> str:
+        """What keeps its steps from running (pools/pauses.py); "" = nothing."""
+        if self.pauses is None or not (why := self.pauses.over(live.id, live.limits)):
+            return ""
+        return "" if live.rolling or live.doomed or self.fails(live) else why
+
+    def go_on(self) -> None:
+        """Something is paused no more."""
+        for id in sorted(self._kept_back):
+            live = self._live.get(id)
+            if live is None or not self.pause_over(live):
+                self._kept_back.discard(id)
+                if live is not None:
+                    self.enqueue(live)
 
     def push(self, live: Live, *, front: bool = False) -> None:
         """`enqueue` where the scheduler decides."""
@@ -487,9 +509,14 @@ class Roster:
         """The next one to run, None = nothing to do. It has its locks, or `barred` says why not."""
         while (id := self._queue.pop(pool)) is not None:
             live = self._live.get(id)
-            if live is not None:
-                live.queued = False
+            if live is None:
+                continue
+            live.queued = False
+            if not self.pause_over(live):
                 return live
+            if live.entry.locks and not live.granted:
+                self._queue.withdraw(id)  # others need not wait for it
+            self._kept_back.add(id)
         return None
 
     # ---------------------------------------------------------------------------- locks
@@ -511,7 +538,12 @@ class Roster:
         limited = self.gate is not None and any(
             key in self.gate.limits for key in limits_of(record)
         )
+        limited = limited or self.stopped(record)
         return bool(record.locks) and not limited and self._queue.grab(entry_of(record))
+
+    def stopped(self, record: Record) -> bool:
+        """Whether one that is not here yet is of something that is paused."""
+        return self.pauses is not None and bool(self.pauses.over(record.id, limits_of(record)))
 
     def heir(self, live: Live) -> Live | None:
         """Who can be given the locks of this one with its end; None: nobody waits for just these,
@@ -519,6 +551,8 @@ class Roster:
         """
         heir = self._live.get(self._queue.heir(live.id))
         if heir is None or heir.record is None or heir.record.pending or self.fails(heir):
+            return None
+        if self.pause_over(heir):
             return None
         if heir.granted or heir.lane or heir.parked or heir.retry_ms or heir.doomed:
             return None

@@ -185,6 +185,8 @@ class ProcedureService:
         slow_ms = live.slow_ms or (now_ms - began if began and now_ms - began > limit_ms else 0)
         if slow_ms:
             found["stuck"] = {"step": step or "", "running_ms": slow_ms}
+        if (pause := self._executor.pause_of(live)) is not None:
+            found["paused"] = pause
         crew = self._executor.crew
         if crew is not None and (why := crew.why_waits(live)):
             found["waits"] = why

@@ -39,9 +39,9 @@ RETRY: Final = "retry"
 STEAL: Final = "steal"
 
 
-def checked_reason(reason: object) -> str:
+def checked_reason(reason: object, what: str = "reason") -> str:
     """Why somebody does this: for those who find it later. Raises InvalidArgument, TooLarge."""
-    return _text("reason", reason, limits.SURGERY_REASON_CHARS_MAX)
+    return _text(what, reason, limits.SURGERY_REASON_CHARS_MAX)
 
 
 def checked_actor(actor: object) -> str:

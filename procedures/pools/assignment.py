@@ -263,6 +263,14 @@ class Dealing:
         if hand is not None and live.id in hand.held:
             self._tell(hand, Recall(0, live.id))
 
+    def recall_paused(self) -> None:
+        """Have workers give back what is paused now."""
+        for hand in self.hands.values():
+            for id in list(hand.held):
+                live = self._roster.get(id)
+                if live is not None and self._roster.pause_over(live):
+                    self.recall(live)
+
     def forsake(self, live: Live) -> None:
         """It ended while its worker was at it (a bypass): the worker stops, and is free."""
         hand = self.hands.get(live.worker)

@@ -6,9 +6,18 @@
     query             id, name, args?                                    {"result": any}
     update            id, name, args?, key, wait_ms?                     {"done": bool, "result" |
                                                                          "error"}
-    schedule.set      name, cron, zone?, procedure, args?, missed?, …    the schedule
+    schedule.set      name, procedure, args?, cron?, every_ms?, …        the schedule
+                      (schedule_times.py, schedules.py)
     schedule.remove   name                                               {}
-    schedule.list                                                        [schedule, …]
+    schedule.list     after?, name?                                      [schedule, …]; ask on
+                                                                         behind the last name
+    schedule.trigger  name, overlap?, key?                               {started: [id, …], …}
+    schedule.backfill name, from_ms, to_ms, overlap?, key?               {count, started, …}
+    schedule.times    name, count?, after_ms?                            {times: [ms, …]}
+    pause.set         kind, name, note, actor                            what is paused
+    pause.end         kind, name, actor, note?                           {}
+    pause.list                                                           [{kind, name, note, by,
+                                                                         at_ms}, …]
     queue.set         name, kind?, max_concurrent?, rate_per_s?          the queue
     queue.list                                                           [queue, …]
     abort             id, reason, actor, dry_run?, key?                  what changed (surgeon.py)
@@ -26,16 +35,21 @@ Each may be repeated: a signal has a key, a completion its token, the others say
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.errors import Busy, InvalidArgument
+from kv.base.errors import Busy, ConditionFailed, InvalidArgument, Refused
 from kv.base.ops import delete, put
-from procedures.engine import plain_data, records
+from procedures.engine import plain_data, records, surgery
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.submission import checked_text
 from procedures.pools import rows
+from procedures.pools.pauses import KINDS as PAUSED
+from procedures.pools.pauses import PROCEDURE, SCHEDULE, Pause
+from procedures.pools.schedule_times import whole
 from procedures.pools.start_limits import Limit
 from procedures.pools.talk import Talk, id_of
 
@@ -44,6 +58,9 @@ SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
 """Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
 _AUDIT_SHOWN: Final = 100
+_TIMES_SHOWN: Final = 10
+_ATTEMPTS: Final = 20
+Writes = Callable[..., Awaitable[None]]
 
 
 class Control:
@@ -51,9 +68,12 @@ class Control:
 
     def __init__(self, executor: Executor) -> None:
         rows, crew, schedules = executor.rows, executor.crew, executor.schedules
+        pauses = executor.pauses
         assert rows is not None
         assert crew is not None
         assert schedules is not None
+        assert pauses is not None
+        self._pauses = pauses
         self._executor = executor
         self._crew = crew
         self._rows = rows
@@ -67,6 +87,12 @@ class Control:
             "schedule.set": self._set_schedule,
             "schedule.remove": self._remove_schedule,
             "schedule.list": self._list_schedules,
+            "pause.set": self._set_pause,
+            "pause.end": self._end_pause,
+            "pause.list": self._list_pauses,
+            "schedule.trigger": self._trigger,
+            "schedule.backfill": self._backfill,
+            "schedule.times": self._times,
             "queue.set": self._set_queue,
             "queue.list": self._list_queues,
             "abort": self._abort,
@@ -94,11 +120,99 @@ class Control:
         return await self._schedules.set(args)
 
     async def _remove_schedule(self, args: dict[str, object]) -> object:
-        await self._schedules.remove(checked_text("name", args.get("name"), limits.NAME_CHARS_MAX))
+        await self._schedules.remove(_name(args))
         return {}
 
-    async def _list_schedules(self, _args: dict[str, object]) -> object:
-        return await self._schedules.all()
+    async def _list_schedules(self, args: dict[str, object]) -> object:
+        after, name = args.get("after") or "", args.get("name") or ""
+        if not isinstance(after, str) or not isinstance(name, str):
+            raise InvalidArgument("after and name are names of schedules")
+        return await self._schedules.all(after=after, name=name)
+
+    async def _trigger(self, args: dict[str, object]) -> object:
+        how = {"overlap": _words(args, "overlap"), "key": _words(args, "key")}
+        return await self._schedules.trigger(_name(args), **how)
+
+    async def _backfill(self, args: dict[str, object]) -> object:
+        return await self._schedules.backfill(
+            _name(args),
+            whole(args, "from_ms", 0, 1 << 53),
+            whole(args, "to_ms", 0, 1 << 53),
+            overlap=_words(args, "overlap"),
+            key=_words(args, "key"),
+        )
+
+    async def _times(self, args: dict[str, object]) -> object:
+        count = whole(args, "count", 1, limits.SCHEDULE_TIMES_MAX) or _TIMES_SHOWN
+        after_ms = whole(args, "after_ms", 0, 1 << 53)
+        return {"times": await self._schedules.next_times(_name(args), count, after_ms)}
+
+    async def _set_pause(self, args: dict[str, object]) -> object:
+        kind, name = _paused(args)
+        note, by = _note(args), surgery.checked_actor(args.get("actor"))
+        pause = Pause(note, by, self._executor.now_ms())
+        if kind == SCHEDULE:
+            await self._schedules.pause(name, pause)
+            return {"kind": kind, "name": name, **pause.to_plain()}
+        if kind == PROCEDURE:
+            record = await self._executor.find(int(name))
+            if record.ended:
+                raise Refused(
+                    f"procedure {name} ended {record.state.name}: there is nothing to pause",
+                    code="ENDED",
+                )
+        write = partial(self._pauses.set, pause=pause)
+        await self._with_audit("pause", kind, name, note, by, write)
+        self._crew.recall_paused()
+        return {"kind": kind, "name": name, **pause.to_plain()}
+
+    async def _end_pause(self, args: dict[str, object]) -> object:
+        kind, name = _paused(args)
+        note, by = _note({"note": "resumed", **args}), surgery.checked_actor(args.get("actor"))
+        if kind == SCHEDULE:
+            await self._schedules.resume(name)
+            return {"kind": kind, "name": name}
+        await self._with_audit("resume", kind, name, note, by, self._pauses.end)
+        self._executor.pause_ended()
+        return {"kind": kind, "name": name}
+
+    async def _list_pauses(self, _args: dict[str, object]) -> object:
+        return [*self._pauses.all(), *await self._schedules.pauses()]
+
+    async def _with_audit(
+        self, what: str, kind: str, name: str, note: str, by: str, write: Writes
+    ) -> None:
+        """With its entry in the audit, in one transaction."""
+        entry = {
+            "at_ms": self._executor.now_ms(),
+            "actor": by,
+            "what": what,
+            "procedure": name if kind == PROCEDURE else "0",
+            "name": self._type_of(kind, name),
+            "reason": note,
+            "key": "",
+            "options": {"kind": kind, "name": name},
+            "procedures": [],
+            "count": 0,
+        }
+        for _ in range(_ATTEMPTS):
+            ops = await self._executor.surgeon.book.entry_ops(entry)
+            try:
+                await write(f"{kind}:{name}", ops=ops)
+            except ConditionFailed:
+                continue
+            return
+        raise Busy(
+            "others write to the audit all the time; try again",
+            details={"what": "attempts", "limit": _ATTEMPTS, "actual": _ATTEMPTS},
+        )
+
+    def _type_of(self, kind: str, name: str) -> str:
+        """Whose readers see it in the audit."""
+        if kind == PROCEDURE:
+            live = self._executor.live_one(int(name))
+            return "" if live is None else live.name
+        return name if kind == "type" else ""
 
     async def _set_queue(self, args: dict[str, Any]) -> object:
         name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
@@ -185,6 +299,28 @@ class Control:
     async def _live(self, args: dict[str, Any]) -> object:
         page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)
         return [[records.encode(stored.record) for stored in page.stored], page.after]
+
+
+def _note(args: dict[str, object]) -> str:
+    return surgery.checked_reason(args.get("note"), "note")
+
+
+def _paused(args: dict[str, object]) -> tuple[str, str]:
+    kind = args.get("kind")
+    if kind not in PAUSED:
+        raise InvalidArgument(f"kind must be {', '.join(PAUSED)}, got {kind!r:.40}")
+    if kind == PROCEDURE:
+        return PROCEDURE, str(id_of({"id": args.get("name")}))
+    return str(kind), _name(args)
+
+
+def _name(args: dict[str, object]) -> str:
+    return checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
+
+
+def _words(args: dict[str, object], field: str) -> str:
+    value = args.get(field)
+    return checked_text(field, value, limits.NONCE_CHARS_MAX) if value else ""
 
 
 def _who(args: dict[str, object]) -> tuple[Any, Any]:

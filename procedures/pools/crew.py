@@ -60,6 +60,7 @@ from procedures.pools.messages import (
     Turned,
     Types,
 )
+from procedures.pools.pauses import words
 from procedures.pools.start_limits import Limit
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,11 @@ class Crew(Dealing):
             async for id in inbox.owners(self._rows):
                 if self._roster.get(id) is None and await self._store.load(id) is None:
                     await inbox.forget(self._rows, id)
+            pauses = self._roster.pauses
+            for id in () if pauses is None else pauses.procedures():
+                stored = None if self._roster.get(id) else await self._store.load(id)
+                if pauses and not self._roster.get(id) and (not stored or stored.record.ended):
+                    await pauses.end(f"procedure:{id}", ())
         except KvorumError as error:
             log.warning("what forgotten procedures left stays for now: %s", error)
 
@@ -170,6 +176,7 @@ class Crew(Dealing):
             self._by_lane.setdefault(lane, []).append(hand)
         for id in list(mine):  # given out, never arrived
             self._back(id)
+        self.recall_paused()
         self._unpark(entry)
         self._kick(self._by_lane)
         log.info("worker %s serves pool %s with %d slots", name, entry.pool, entry.slots)
@@ -577,9 +584,16 @@ class Crew(Dealing):
         return looked
 
     # ------------------------------------------------------------------------------ for people
+    def _why_paused(self, live: Live) -> str:
+        key, pauses = self._roster.pause_over(live), self._roster.pauses
+        pause = None if pauses is None else pauses.get(key)
+        return "" if pause is None else words(key, pause)
+
     def why_waits(self, live: Live) -> str:
         """Why one that may run does not, as far as workers are concerned."""
-        if not live.begun and (why := self.gate.waits(live.id)):
+        if (why := self._why_paused(live)) or (
+            not live.begun and (why := self.gate.waits(live.id))
+        ):
             return why
         if not live.lane or live.worker:
             return ""

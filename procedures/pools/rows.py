@@ -3,11 +3,13 @@
     01 esc(worker)                → Entry (messages.py)     it may hold procedures
     02 esc(name) [version u32]    → Description             it can be submitted
     03 esc(queue)                 → Queue                   limits that an operator set
-    04 esc(schedule)              → Schedule                (schedules.py)
+    04 esc(schedule)              → a schedule of an older version
     05 [id u64] esc(name) [ts u64] → payload                a signal that nobody took yet
     06 [id u64] esc(key)          → name                    a signal's key: sent once
     07 [id u64] esc(token)        → [ok, value]             an outside system completed something
     08 [id u64] [ts u64] esc(key) → nothing                 the keys of 06, the oldest first
+    20 esc(schedule)              → Schedule                (schedules.py)
+    21 esc(kind:name)             → Pause                   (pauses.py)
 
 A worker's row is written before it is given anything and removed after what it held was fenced: so
 a new master knows everybody who may still commit.
@@ -27,16 +29,20 @@ _TABLE: Final = table_prefix(system.WORKERS)
 _WORKERS: Final = _TABLE + b"\x01"
 _TYPES: Final = _TABLE + b"\x02"
 _QUEUES: Final = _TABLE + b"\x03"
-_SCHEDULES: Final = _TABLE + b"\x04"
+_OLDER_SCHEDULES: Final = _TABLE + b"\x04"
 _SIGNALS: Final = _TABLE + b"\x05"
 _KEYS: Final = _TABLE + b"\x06"
 _DONE: Final = _TABLE + b"\x07"
 _KEY_TIMES: Final = _TABLE + b"\x08"
+_SCHEDULES: Final = _TABLE + b"\x20"
+_PAUSES: Final = _TABLE + b"\x21"
 
 ALL_WORKERS: Final = (_WORKERS, successor(_WORKERS))
 ALL_TYPES: Final = (_TYPES, successor(_TYPES))
 ALL_QUEUES: Final = (_QUEUES, successor(_QUEUES))
 ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
+OLDER_SCHEDULES: Final = (_OLDER_SCHEDULES, successor(_OLDER_SCHEDULES))
+ALL_PAUSES: Final = (_PAUSES, successor(_PAUSES))
 
 _LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES)
 ALL_LEFT: Final = tuple((family, successor(family)) for family in _LEFT)
@@ -84,6 +90,14 @@ def queue(name: str) -> bytes:
 
 def schedule(name: str) -> bytes:
     return _SCHEDULES + escape(name.encode())
+
+
+def older_schedule(name: str) -> bytes:
+    return _OLDER_SCHEDULES + escape(name.encode())
+
+
+def pause(what: str) -> bytes:
+    return _PAUSES + escape(what.encode())
 
 
 def signals(id: int, name: str | None = None) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Schedules: a procedure started at the times of a cron expression, exactly once for each time.
+"""Schedules: a procedure started at the times of a clock, exactly once for each time.
 
 The row of a schedule holds the next time that is due. When it has come, the procedure is submitted
 with the nonce `schedule/NAME/TIME` and then the row moves on: a crash in between submits again with
@@ -6,14 +6,29 @@ the same nonce, which is the same procedure. Two masters at once (an old one tha
 are settled by the nonce, too, and by the version of the row.
 
 Times that passed while nobody was master: `missed` says what becomes of them: "one" (the newest of
-them runs), "all" (each, up to SCHEDULE_MISSED_MAX), "skip" (none).
+them runs), "all" (each, up to SCHEDULE_MISSED_MAX), "skip" (none); none of those that are older
+than `catch_up_ms`. Times that pass while a schedule is paused are none of its times.
+
+`overlap` says what becomes of a time at which the run before has not ended:
+
+    allow_all        it runs beside
+    skip             it does not run
+    buffer_one       one of them runs when that has ended: the first
+    buffer_all       each, one after the other; up to SCHEDULE_BUFFER_MAX wait
+    cancel_other     the run before is aborted; when it has rolled back, the newest time runs
+    terminate_other  the run before is ended where it stands (bypassed), and this one runs
+
+What waits for its turn is in the row (`waiting`), so another master goes on with it. Whether a run
+has ended is known in memory: all that live are there before a schedule is looked at.
 
 The nonce says for which time a run was started, however late that was; steps and users see it as
-`scheduled_ms`.
+`scheduled_ms`. Runs that somebody asked for (`trigger`, `backfill`) have one more part in theirs.
 
-Cron expressions are cronsim's (five fields, and its daylight-saving rules, which are Debian cron's:
-docs/decisions/0414) or one of cron's names for some of them (@daily); times are those of the
-schedule's time zone.
+An idle schedule costs nothing: a heap says which one is due next.
+
+    WORKERS 20 esc(name)  → Schedule
+            04 esc(name)  → the same of an older version (`_Older`), read until it is changed here;
+                            masters of that version look only there
 """
 
 from __future__ import annotations
@@ -21,12 +36,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from heapq import heappop, heappush
+from itertools import takewhile
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
 from kv.base import limits
@@ -36,6 +50,7 @@ from kv.base.errors import (
     InvalidArgument,
     KvorumError,
     NotFound,
+    TooLarge,
     UnknownOutcome,
 )
 from kv.base.keys import unescape
@@ -45,152 +60,413 @@ from procedures.engine import plain_data
 from procedures.engine.records import SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
+from procedures.pools.pauses import SCHEDULE, Pause
 from procedures.pools.rows import Rows
+from procedures.pools.schedule_times import (
+    Times,
+    begins,
+    newest,
+    next_of,
+    times_of,
+    whole,
+    within,
+)
 
 log = logging.getLogger(__name__)
 
 MISSED: Final = ("one", "all", "skip")
+ALLOW, SKIP, BUFFER_ONE, BUFFER_ALL = "allow_all", "skip", "buffer_one", "buffer_all"
+CANCEL, TERMINATE = "cancel_other", "terminate_other"
+OVERLAP: Final = (ALLOW, SKIP, BUFFER_ONE, BUFFER_ALL, CANCEL, TERMINATE)
 _LATE_MS: Final = 5_000  # a time that passed less long ago was not missed
 _NAP_S: Final = 1.0  # the wall clock may jump
-_NAMED: Final = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
-_FIELDS: Final = 5
+_ATTEMPTS: Final = 10
+_KEYS_KEPT: Final = 20  # requests that were repeated are known again
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """A run to come."""
+
+    nominal_ms: int
+    tag: str  # of whoever asked for it; "" = the clock
+    overlap: str
 
 
 class Schedule(msgspec.Struct, frozen=True, array_like=True):
     name: str
+    times: Times
+    procedure: str
+    args: bytes  # plain
+    created_ms: int
+    next_ms: int  # 0 = it never comes
+    missed: str = "one"
+    overlap: str = ALLOW
+    catch_up_ms: int = 0  # 0 = however old
+    remaining: int = -1  # so many runs are left; -1 = any number
+    options: tuple[tuple[str, Any], ...] = ()
+    last_ms: int = 0
+    last_id: int = 0
+    runs: int = 0
+    skipped: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    paused: Pause | None = None
+    keys: tuple[str, ...] = ()  # of requests that were carried out
+
+    def to_plain(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            **self.times.to_plain(),
+            "procedure": self.procedure,
+            "args": plain_data.decode(self.args),
+            "missed": self.missed,
+            "overlap": self.overlap,
+            "catch_up_ms": self.catch_up_ms,
+            "remaining": self.remaining if self.remaining >= 0 else None,
+            "next_ms": self.next_ms,
+            "last_ms": self.last_ms,
+            "last_id": str(self.last_id) if self.last_id else None,
+            "runs": self.runs,
+            "skipped": self.skipped,
+            "waiting": len(self.waiting),
+            "paused": None if self.paused is None else self.paused.to_plain(),
+            **dict(self.options),
+        }
+
+    @property
+    def due_ms(self) -> int:
+        """When the clock starts something of it; 0 = never."""
+        if not self.next_ms or self.paused is not None or not self.remaining:
+            return 0
+        return begins(self.times, self.name, self.next_ms)
+
+
+class _Older(msgspec.Struct, frozen=True, array_like=True):
+    name: str
     cron: str
     zone: str
     procedure: str
-    args: bytes  # plain
+    args: bytes
     missed: str
     created_ms: int
-    next_ms: int  # 0 = it never comes
+    next_ms: int
     last_ms: int = 0
     last_id: int = 0
     runs: int = 0
     options: tuple[tuple[str, Any], ...] = ()
 
-    def to_plain(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "cron": self.cron,
-            "zone": self.zone,
-            "procedure": self.procedure,
-            "args": plain_data.decode(self.args),
-            "missed": self.missed,
-            "next_ms": self.next_ms,
-            "last_ms": self.last_ms,
-            "last_id": str(self.last_id) if self.last_id else None,
-            "runs": self.runs,
-            **dict(self.options),
-        }
+    def today(self) -> Schedule:
+        return Schedule(
+            self.name,
+            Times((self.cron,), self.zone),
+            *(self.procedure, self.args, self.created_ms, self.next_ms, self.missed),
+            options=self.options,
+            last_ms=self.last_ms,
+            last_id=self.last_id,
+            runs=self.runs,
+        )
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Schedule)
+_older: Final = msgspec.msgpack.Decoder(_Older)
 
 
-def check_cron(cron: str) -> None:
-    """Raises InvalidArgument unless it has five fields: cronsim would take seconds, too."""
-    count = len(_fields(cron).split())
-    if count != _FIELDS:
-        found = f"it has {count}" if not cron.strip().startswith("@") else "there is no such name"
-        raise InvalidArgument(
-            f"{cron!r:.80} is no cron expression ({found}); it has five fields: minute, hour, day "
-            f"of the month, month, day of the week; or is one of {', '.join(_NAMED)}"
-        )
+class _Known:
+    """One schedule as it is stored."""
 
+    __slots__ = ("older", "schedule", "version")
 
-def _fields(cron: str) -> str:
-    """The expression without names."""
-    return _NAMED.get(cron.strip().lower(), cron)
-
-
-def next_time(cron: str, zone: str, after_ms: int) -> int:
-    """The first time of the expression after `after_ms`; 0 = never. Raises InvalidArgument."""
-    try:
-        tz = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(f"{zone!r:.60} is no time zone; use one like Europe/Berlin") from None
-    try:
-        start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(tz)
-        found = next(CronSim(_fields(cron), start))
-    except CronSimError as error:
-        raise InvalidArgument(
-            f"{cron!r:.80} is no cron expression ({error}); its five fields are: minute, hour, day "
-            "of the month, month, day of the week"
-        ) from None
-    except StopIteration:
-        return 0
-    return int(found.timestamp() * 1000)
+    def __init__(self, schedule: Schedule, version: int, older: int = 0) -> None:
+        self.schedule, self.version = schedule, version
+        self.older = older  # the version of its row of an older kind; 0 = there is none
 
 
 class Schedules:
-    """The schedules of a cluster, at its master. `submit` is the executor's."""
+    """The schedules of a cluster, at its master.
+
+    submit   the executor's
+    lives    whether a run has not ended
+    cancel   abort a run; `terminate`: end it where it stands. Both say why
+    """
 
     def __init__(
-        self, store: Rows, clock: Clock, submit: Callable[[Submission], Awaitable[int]]
+        self,
+        store: Rows,
+        clock: Clock,
+        submit: Callable[[Submission], Awaitable[int]],
+        *,
+        lives: Callable[[int], bool] = lambda _id: False,
+        cancel: Callable[[int, str], Awaitable[object]] | None = None,
+        terminate: Callable[[int, str], Awaitable[object]] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._submit = submit
-        self._known: dict[str, tuple[Schedule, int]] = {}
+        self._lives, self._cancel, self._terminate = lives, cancel, terminate
+        self._known: dict[str, _Known] = {}
+        self._loaded = False
         self._started: dict[str, int] = {}  # by nonce; of times that the row does not know yet
+        self._heap: list[tuple[int, str]] = []
+        self._due: dict[str, int] = {}  # what of the heap is true
+        self._awaited: dict[int, str] = {}  # runs whose end somebody waits for → schedule
+        self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
+        self.looks = 0  # at schedules, for tests
 
+    # ------------------------------------------------------------------------------ requests
     async def set(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Add or change one. Raises InvalidArgument, Busy."""
-        await self._load()
+        """Add one, or change it in place: what it did so far, and a pause, stay. Raises
+        InvalidArgument, Busy.
+        """
+        made = self._made(given)
+
+        def change(known: Schedule | None) -> Schedule:
+            if known is None:
+                self._check_room()
+                return made
+            kept = ("created_ms", "last_ms", "last_id", "runs", "skipped", "waiting", "keys")
+            same = {field: getattr(known, field) for field in (*kept, "paused")}
+            return replace(made, **same)
+
+        return (await self._change(made.name, change, new=True)).to_plain()
+
+    def _made(self, given: dict[str, Any]) -> Schedule:
         name = checked_text("the schedule's name", given.get("name"), limits.NAME_CHARS_MAX)
-        missed = given.get("missed") or "one"
-        if missed not in MISSED:
-            raise InvalidArgument(f"missed must be {', '.join(MISSED)}, got {missed!r:.40}")
-        if name not in self._known and len(self._known) >= limits.SCHEDULES_MAX:
+        missed = _one_of(given, "missed", MISSED)
+        overlap = _one_of({"overlap": ALLOW, **_said(given)}, "overlap", OVERLAP)
+        now = self._clock.now_ms()
+        times = times_of(given)
+        procedure = checked_text("procedure", given.get("procedure"), limits.NAME_CHARS_MAX)
+        options = tuple((k, given[k]) for k in ("queue", "priority", "pool") if given.get(k))
+        check_options(Options(**dict(options)))
+        remaining = given.get("remaining")
+        return Schedule(
+            name,
+            times,
+            procedure,
+            plain_data.encode(given.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
+            now,
+            next_of(times, now),
+            missed,
+            overlap,
+            whole(given, "catch_up_ms", 0, limits.PROCEDURE_TIMEOUT_MS_MAX),
+            -1 if remaining is None else whole(given, "remaining", 0, 1 << 53),
+            options,
+        )
+
+    def _check_room(self) -> None:
+        if len(self._known) >= limits.SCHEDULES_MAX:
             raise Busy(
                 f"there are {len(self._known)} schedules, the limit is {limits.SCHEDULES_MAX}",
                 details={"limit": limits.SCHEDULES_MAX, "actual": len(self._known)},
             )
-        now = self._clock.now_ms()
-        cron = checked_text("cron", given.get("cron"), limits.NAME_CHARS_MAX)
-        check_cron(cron)
-        zone = checked_text("zone", given.get("zone") or "UTC", limits.NAME_CHARS_MAX)
-        procedure = checked_text("procedure", given.get("procedure"), limits.NAME_CHARS_MAX)
-        options = tuple((k, given[k]) for k in ("queue", "priority", "pool") if given.get(k))
-        check_options(Options(**dict(options)))
-        made = Schedule(
-            name,
-            cron,
-            zone,
-            procedure,
-            plain_data.encode(given.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
-            missed,
-            now,
-            next_time(cron, zone, now),
-            options=options,
-        )
-        version = await self._store.write([put(rows.schedule(name), _encoder.encode(made))])
-        self._known[name] = (made, version)
-        self._changed.set()
-        return made.to_plain()
 
     async def remove(self, name: str) -> None:
         """Raises NotFound (SCHEDULE_NOT_FOUND)."""
         await self._load()
         if self._known.pop(name, None) is None:
-            raise NotFound(f"no schedule {name!r:.80}", code="SCHEDULE_NOT_FOUND")
-        await self._store.write([delete(rows.schedule(name))])
+            raise _unknown(name)
+        self._due.pop(name, None)
+        await self._store.write([delete(rows.schedule(name)), delete(rows.older_schedule(name))])
 
-    async def all(self) -> Any:
+    async def all(self, *, after: str = "", name: str = "", limit: int = 0) -> list[Any]:
+        """By name: those behind `after`, or the one of this name; as many as fit an answer."""
         await self._load()
-        return [known.to_plain() for _, (known, _) in sorted(self._known.items())]
+        found: list[dict[str, object]] = []
+        size = 0
+        for one in sorted(self._known):
+            if one <= after or name not in ("", one):
+                continue
+            schedule = self._known[one].schedule
+            found.append(schedule.to_plain())
+            size += len(schedule.args)
+            if len(found) == (limit or limits.PROCEDURE_PAGE_MAX) or (
+                size >= limits.SCAN_PAGE_BYTES_MAX
+            ):
+                break
+        return found
+
+    async def pause(self, name: str, pause: Pause) -> dict[str, Any]:
+        """Nothing of it starts by the clock until `resume`. Raises NotFound."""
+        return (await self._change(name, lambda s: replace(_must(s), paused=pause))).to_plain()
+
+    async def resume(self, name: str) -> dict[str, Any]:
+        """From now on; what passed meanwhile does not run. Raises NotFound."""
+
+        def change(known: Schedule | None) -> Schedule:
+            there = _must(known)
+            if there.paused is None:
+                return there
+            next_ms = next_of(there.times, self._clock.now_ms())
+            return replace(there, paused=None, next_ms=next_ms)
+
+        return (await self._change(name, change)).to_plain()
+
+    async def pauses(self) -> list[dict[str, object]]:
+        """Of those that are paused."""
+        await self._load()
+        return [
+            {"kind": SCHEDULE, "name": name, **pause.to_plain()}
+            for name, known in sorted(self._known.items())
+            if (pause := known.schedule.paused) is not None
+        ]
+
+    async def trigger(self, name: str, *, overlap: str = "", key: str = "") -> dict[str, Any]:
+        """Run it now, also while it is paused. Raises NotFound, InvalidArgument."""
+        now = self._clock.now_ms()
+        return await self._ask(name, [now], overlap, key)
+
+    async def backfill(
+        self, name: str, from_ms: int, to_ms: int, *, overlap: str = "", key: str = ""
+    ) -> dict[str, Any]:
+        """Run it for each of its times from one moment on, before the other. Raises NotFound,
+        InvalidArgument, TooLarge: then none of them.
+        """
+        await self._load()
+        if name not in self._known:
+            raise _unknown(name)
+        if not 0 <= from_ms < to_ms <= self._clock.now_ms():
+            raise InvalidArgument("backfill wants from before to, and both in the past")
+        most = limits.SCHEDULE_BUFFER_MAX
+        found: list[int] = []
+        for one in within(self._known[name].schedule.times, from_ms - 1, to_ms - 1):
+            found.append(one)
+            if len(found) > most:
+                raise TooLarge(
+                    f"schedule {name} has more than {most} times in that range, the limit of one "
+                    f"backfill: ask for a part of it, up to {one}",
+                    details={"what": "times", "limit": most, "actual": len(found)},
+                )
+        return await self._ask(name, found, overlap or BUFFER_ALL, key)
+
+    async def next_times(self, name: str, count: int, after_ms: int = 0) -> list[int]:
+        """Its next nominal times. Raises NotFound, InvalidArgument."""
+        await self._load()
+        if name not in self._known:
+            raise _unknown(name)
+        if type(count) is not int or not 0 < count <= limits.SCHEDULE_TIMES_MAX:
+            most = limits.SCHEDULE_TIMES_MAX
+            raise InvalidArgument(f"count must be 1 to {most}, got {count!r:.40}")
+        found: list[int] = []
+        times, at = self._known[name].schedule.times, after_ms or self._clock.now_ms()
+        while len(found) < count and (at := next_of(times, at)):
+            found.append(at)
+        return found
+
+    async def _ask(self, name: str, times: list[int], overlap: str, key: str) -> dict[str, Any]:
+        if overlap and overlap not in OVERLAP:
+            raise _wrong("overlap", OVERLAP, overlap)
+        fresh = True
+
+        def change(known: Schedule | None) -> Schedule:
+            nonlocal fresh
+            there = _must(known)
+            if key in there.keys:
+                fresh = False
+                return there
+            keys = (*there.keys, key)[-_KEYS_KEPT:] if key else there.keys
+            new = tuple(Waiting(ms, f"/{key}", overlap or there.overlap) for ms in times)
+            if len(there.waiting) + len(new) > limits.SCHEDULE_BUFFER_MAX:
+                raise Busy(
+                    f"{len(there.waiting)} runs of schedule {name} wait already, the limit is "
+                    f"{limits.SCHEDULE_BUFFER_MAX}",
+                    details={
+                        "limit": limits.SCHEDULE_BUFFER_MAX,
+                        "actual": len(there.waiting) + len(new),
+                    },
+                )
+            first = new and new[0].overlap == ALLOW  # waits for nobody
+            waiting = (*new, *there.waiting) if first else (*there.waiting, *new)
+            return replace(there, waiting=waiting, keys=keys)
+
+        await self._change(name, change)
+        try:
+            started = await self._look(name)
+        except KvorumError as error:  # it is stored: `run` starts it
+            log.warning("schedule %s waits: %s", name, error)
+            started = []
+        return {
+            "name": name,
+            "count": len(times) if fresh else 0,
+            "started": [str(id) for id in started if id],
+        }
+
+    async def _change(
+        self, name: str, change: Callable[[Schedule | None], Schedule], *, new: bool = False
+    ) -> Schedule:
+        """Write one anew; `change` gets it as it is (None: there is none)."""
+        await self._load()
+        for _ in range(_ATTEMPTS):
+            known = self._known.get(name)
+            if known is None and not new:
+                raise _unknown(name)
+            made = change(None if known is None else known.schedule)
+            try:
+                await self._write(name, known, made)
+            except ConditionFailed:
+                await self._read(name)
+            else:
+                self._mind(name, ready=bool(made.waiting))
+                return made
+        raise Busy(
+            f"schedule {name!r:.80} is changed all the time; try again",
+            details={"what": "attempts", "limit": _ATTEMPTS, "actual": _ATTEMPTS},
+        )
+
+    # ------------------------------------------------------------------------------ the store
+    async def _write(self, name: str, known: _Known | None, made: Schedule) -> None:
+        """Raises ConditionFailed: somebody else has changed it."""
+        version = 0 if known is None else known.version
+        ops = [put(rows.schedule(name), _encoder.encode(made), cond=version)]
+        if known is not None and known.older:
+            ops.append(delete(rows.older_schedule(name), known.older))
+        self._known[name] = _Known(made, await self._store.write(ops))
+
+    async def _load(self) -> None:
+        if self._loaded:
+            return
+        found: dict[str, _Known] = {}
+        for span in (rows.ALL_SCHEDULES, rows.OLDER_SCHEDULES):
+            older = span is rows.OLDER_SCHEDULES
+            async for key, value, version in rows.every(self._store, span):
+                name = unescape(key, len(span[0]))[0].decode()
+                if older:  # set by a master that knows no other row: the last word
+                    there = found.get(name)
+                    today = _older.decode(value).today()
+                    found[name] = _Known(today, 0 if there is None else there.version, version)
+                else:
+                    found[name] = _Known(_decoder.decode(value), version)
+        if self._known:
+            return  # somebody else was faster
+        self._known, self._loaded = found, True
+        for name, known in found.items():
+            self._mind(name, ready=bool(known.schedule.waiting))
+
+    async def _read(self, name: str) -> None:
+        """Somebody changed it."""
+        self._known.pop(name, None)
+        data, version = await self._store.get(rows.schedule(name))
+        if data is not None:
+            self._known[name] = _Known(_decoder.decode(data), version)
+            self._mind(name, ready=True)
+
+    # ------------------------------------------------------------------------------ the clock
+    def _mind(self, name: str, *, ready: bool = False) -> None:
+        """Look at it when it is due, or soon."""
+        at = 1 if ready else self._known[name].schedule.due_ms
+        if at and self._due.get(name) != at:
+            heappush(self._heap, (at, name))
+        if at:
+            self._due[name] = at
+            self._changed.set()
+        else:
+            self._due.pop(name, None)
+
+    def ended(self, id: int) -> None:
+        """A run has ended: somebody may wait for that."""
+        name = self._awaited.pop(id, None)
+        if name is not None and name in self._known:
+            self._mind(name, ready=True)
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
@@ -201,80 +477,127 @@ class Schedules:
             except KvorumError as error:
                 trouble = True
                 log.warning("schedules wait: %s", error)
-            for name in sorted(self._known):
-                if name not in self._known:
-                    continue  # removed meanwhile
+            for name in self._ready():
                 try:
                     await self._look(name)
                 except KvorumError as error:  # it must not keep the others from their times
                     trouble = True
+                    if name in self._known:
+                        self._mind(name, ready=True)
                     log.warning("schedule %s waits: %s", name, error)
             try:
                 async with asyncio.timeout(_NAP_S if trouble else self._pause_s()):
                     await self._changed.wait()
             except TimeoutError:
                 pass
-            self._changed.clear()
+            if not trouble:
+                self._changed.clear()
+            elif self._changed.is_set():
+                self._changed.clear()
+                await asyncio.sleep(_NAP_S)
+
+    def _ready(self) -> list[str]:
+        """Those that are due now, by name."""
+        found = []
+        now = self._clock.now_ms()
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._due.get(name) == at:
+                del self._due[name]
+                found.append(name)
+        return sorted(found)
 
     def _pause_s(self) -> float:
-        times = [known.next_ms for known, _ in self._known.values() if known.next_ms]
-        if not times:
+        if self._changed.is_set():
+            return 0.0
+        if not self._heap:
             return 60 * _NAP_S
-        return min(_NAP_S, max(0.001, (min(times) - self._clock.now_ms()) / 1000))
+        return min(_NAP_S, max(0.001, (self._heap[0][0] - self._clock.now_ms()) / 1000))
 
-    async def _load(self) -> None:
-        if self._known:
-            return
-        async for key, value, version in rows.every(self._store, rows.ALL_SCHEDULES):
-            name = unescape(key, len(rows.ALL_SCHEDULES[0]))[0].decode()
-            self._known[name] = (_decoder.decode(value), version)
+    async def _look(self, name: str) -> list[int]:
+        """Start what of it may start; the ids."""
+        async with self._turn:
+            self.looks += 1
+            known = self._known.get(name)
+            if known is None:
+                return []
+            before = known.schedule
+            now = self._clock.now_ms()
+            after, times = _passed(before, now)
+            nonces: list[str] = []
+            after = await self._drained(after, nonces)
+            for when in times:
+                if after.remaining == 0:
+                    break
+                after = await self._drained(self._pushed(after, when), nonces)
+            started = [self._started[nonce] for nonce in nonces]
+            if after != before:
+                try:
+                    await self._write(name, known, after)
+                except (ConditionFailed, UnknownOutcome):
+                    await self._read(name)
+                    return started
+            for nonce in nonces:
+                self._started.pop(nonce, None)
+            if name in self._known and name not in self._due:
+                self._mind(name)
+            return started
 
-    async def _look(self, name: str) -> None:
-        known, version = self._known[name]
-        now = self._clock.now_ms()
-        if not known.next_ms or known.next_ms > now:
-            return
-        times = [known.next_ms]
-        while (after := next_time(known.cron, known.zone, times[-1])) and after <= now:
-            times.append(after)
-            del times[: -limits.SCHEDULE_MISSED_MAX]
-        last_id = known.last_id
-        chosen = self._chosen(known, times, now)
-        for when in chosen:
-            nonce = f"{SCHEDULED}{name}/{when}"
+    def _pushed(self, schedule: Schedule, when: int) -> Schedule:
+        """A time has come."""
+        waiting, overlap = schedule.waiting, schedule.overlap
+        mine = [one for one in waiting if not one.tag]
+        full = len(waiting) >= limits.SCHEDULE_BUFFER_MAX
+        if full or (overlap == BUFFER_ONE and mine):
+            return replace(schedule, skipped=schedule.skipped + 1)
+        skipped = schedule.skipped
+        if overlap in (CANCEL, TERMINATE) and mine:
+            waiting, skipped = tuple(one for one in waiting if one.tag), skipped + len(mine)
+        return replace(schedule, waiting=(*waiting, Waiting(when, "", overlap)), skipped=skipped)
+
+    async def _drained(self, schedule: Schedule, nonces: list[str]) -> Schedule:
+        """Start what waits, as far as it may; `nonces` gets those that were."""
+        while schedule.waiting:
+            first, rest = schedule.waiting[0], schedule.waiting[1:]
+            if not first.tag and not schedule.remaining:
+                schedule = replace(schedule, waiting=rest, skipped=schedule.skipped + 1)
+                continue
+            nonce = f"{SCHEDULED}{schedule.name}{first.tag}/{first.nominal_ms}"
             if nonce not in self._started:  # else a later one had trouble
-                self._started[nonce] = await self._start(known, nonce)
-            last_id = self._started[nonce] or last_id
-        moved = replace(
-            known,
-            next_ms=after,
-            last_ms=chosen[-1] if chosen else known.last_ms,
-            last_id=last_id,
-            runs=known.runs + len(chosen),
-        )
-        try:
-            row = put(rows.schedule(name), _encoder.encode(moved), cond=version)
-            version = await self._store.write([row])
-        except (ConditionFailed, UnknownOutcome):
-            self._known.pop(name, None)  # somebody changed it: read it again
-            data, version = await self._store.get(rows.schedule(name))
-            if data is not None:
-                self._known[name] = (_decoder.decode(data), version)
-            return
-        for when in chosen:
-            self._started.pop(f"{SCHEDULED}{name}/{when}", None)
-        if name in self._known:
-            self._known[name] = (moved, version)
+                if first.overlap != ALLOW and self._lives(schedule.last_id):
+                    if first.overlap == SKIP:
+                        schedule = replace(schedule, waiting=rest, skipped=schedule.skipped + 1)
+                        continue
+                    if not await self._ended_for(schedule, first.overlap):
+                        return schedule
+                self._started[nonce] = await self._start(schedule, nonce)
+            nonces.append(nonce)
+            schedule = replace(
+                schedule,
+                waiting=rest,
+                last_ms=first.nominal_ms,
+                last_id=self._started[nonce] or schedule.last_id,
+                runs=schedule.runs + 1,
+                remaining=schedule.remaining - (schedule.remaining > 0 and not first.tag),
+            )
+        return schedule
 
-    @staticmethod
-    def _chosen(known: Schedule, times: list[int], now: int) -> list[int]:
-        late = [when for when in times if now - when > _LATE_MS]
-        on_time = times[len(late) :]
-        if known.missed == "all":
-            return times
-        if known.missed == "one" and late and not on_time:
-            return late[-1:]
-        return on_time
+    async def _ended_for(self, schedule: Schedule, overlap: str) -> bool:
+        """Whether the last run has ended; else somebody looks again when it has."""
+        id = schedule.last_id
+        self._awaited[id] = schedule.name
+        end = {CANCEL: self._cancel, TERMINATE: self._terminate}.get(overlap)
+        if end is not None:
+            try:
+                await end(id, f"schedule {schedule.name}: its next time has come")
+            except KvorumError as error:
+                if error.disposition != "no":
+                    raise
+                log.warning("schedule %s: run %d goes on: %s", schedule.name, id, error)
+        if self._lives(id):
+            return False
+        self._awaited.pop(id, None)
+        return True
 
     async def _start(self, known: Schedule, nonce: str) -> int:
         """Its run at a time; 0: it was refused (said in the log)."""
@@ -293,3 +616,52 @@ class Schedules:
                 raise
             log.error("schedule %s: its run was refused: %s", known.name, error)
             return 0
+
+
+def _passed(known: Schedule, now: int) -> tuple[Schedule, list[int]]:
+    """The times that have come, without those that do not run, and the schedule behind them."""
+    if not known.due_ms or known.due_ms > now:
+        return known, []
+    found = newest(known.times, known.next_ms, now, limits.SCHEDULE_MISSED_MAX)
+    times = list(takewhile(lambda one: begins(known.times, known.name, one) <= now, found))
+    after = next_of(known.times, times[-1] if times else known.next_ms)
+    return replace(known, next_ms=after), _chosen(known, times, now)
+
+
+def _chosen(known: Schedule, times: list[int], now: int) -> list[int]:
+    def late_ms(when: int) -> int:
+        return now - begins(known.times, known.name, when)
+
+    if known.catch_up_ms:
+        times = [one for one in times if late_ms(one) <= max(_LATE_MS, known.catch_up_ms)]
+    late = [when for when in times if late_ms(when) > _LATE_MS]
+    on_time = [when for when in times if when not in late]
+    if known.missed == "all":
+        return times
+    if known.missed == "one" and late and not on_time:
+        return late[-1:]
+    return on_time
+
+
+def _said(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None and value != ""}
+
+
+def _one_of(given: dict[str, Any], field: str, words: tuple[str, ...]) -> str:
+    value = given.get(field) or words[0]
+    if value not in words:
+        raise _wrong(field, words, value)
+    return str(value)
+
+
+def _wrong(field: str, words: tuple[str, ...], value: object) -> InvalidArgument:
+    return InvalidArgument(f"{field} must be {', '.join(words)}, got {value!r:.40}")
+
+
+def _must(known: Schedule | None) -> Schedule:
+    assert known is not None
+    return known
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"no schedule {name!r:.80}", code="SCHEDULE_NOT_FOUND")

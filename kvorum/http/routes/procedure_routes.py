@@ -75,15 +75,13 @@ _SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
 _READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
 _SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{id}")
 _COMPLETE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<token>")
-_SCHEDULE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<procedure>")
-_UNSCHEDULE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
 _OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE, "{id}")
 _STEAL: Final = Right(Action.OPERATE, Kind.LOCK, "<resource>")
 
 _PRIORITY_MAX: Final = limits.PROCEDURE_PRIORITY_MAX
-_FIRST: Final = "The higher one begins first."
-_WHERE: Final = "In which it waits for its turn."
-_WORKERS: Final = "Which workers run it."
+FIRST: Final = "The higher one begins first."
+WHERE: Final = "In which it waits for its turn."
+WORKERS: Final = "Which workers run it."
 
 
 class Signal(Body):
@@ -98,11 +96,11 @@ class SignalWithStart(Body):
     signal: Text = Field(description="Which signal: its step takes it by this name.")
     payload: Any = Field(None, description="Plain data for the step.")
     key: TextOrNone = Field(None, description="The same key is sent once.")
-    queue: TextOrNone = Field(None, description=_WHERE)
+    queue: TextOrNone = Field(None, description=WHERE)
     priority: Annotated[int | None, As(integer(-_PRIORITY_MAX, _PRIORITY_MAX))] = Field(
-        None, description=_FIRST
+        None, description=FIRST
     )
-    pool: TextOrNone = Field(None, description=_WORKERS)
+    pool: TextOrNone = Field(None, description=WORKERS)
 
 
 class Question(Body):
@@ -121,24 +119,6 @@ class Completion(Body):
     token: Text = Field(description="What `ctx.external()` gave.")
     result: Any = Field(None, description="How it ended well …")
     error: Any = Field(None, description="… or not.")
-
-
-class Schedule(Body):
-    name: Text = Field(description="Its name; an existing one is changed.")
-    cron: Text = Field(description="Five fields: minute, hour, day of month, month, day of week.")
-    procedure: Text = Field(description="What is started.")
-    args: Any = Field(None, description="With these arguments.")
-    zone: TextOrNone = Field(None, description="Time zone; UTC if left out.")
-    missed: Annotated[str | None, As(one_of("one", "all", "skip"))] = Field(
-        None,
-        description="What becomes of times at which there was no master: the newest, each, none; "
-        "one.",
-    )
-    queue: TextOrNone = Field(None, description=_WHERE)
-    priority: Annotated[int | None, As(integer(-_PRIORITY_MAX, _PRIORITY_MAX))] = Field(
-        None, description=_FIRST
-    )
-    pool: TextOrNone = Field(None, description=_WORKERS)
 
 
 class Limit(Body):
@@ -184,9 +164,9 @@ async def start_procedure(
     name: str,
     args: Annotated[Any, AnyBody(description="Any value.")] = None,
     nonce: Annotated[TextOrNone, Header(alias="Idempotency-Key", description="Nonce.")] = None,
-    queue: Annotated[TextOrNone, Query(description=_WHERE)] = None,
+    queue: Annotated[TextOrNone, Query(description=WHERE)] = None,
     priority: Annotated[
-        int | None, digits(-_PRIORITY_MAX, _PRIORITY_MAX), Query(description=_FIRST)
+        int | None, digits(-_PRIORITY_MAX, _PRIORITY_MAX), Query(description=FIRST)
     ] = None,
     delay_ms: Annotated[
         int | None,
@@ -196,7 +176,7 @@ async def start_procedure(
     at_ms: Annotated[
         int | None, digits(0, 1 << 53), Query(description="Begin then, in ms since 1970.")
     ] = None,
-    pool: Annotated[TextOrNone, Query(description=_WORKERS)] = None,
+    pool: Annotated[TextOrNone, Query(description=WORKERS)] = None,
 ) -> Plain:
     """Start a procedure
 
@@ -274,33 +254,6 @@ async def complete(node: Node, body: Completion) -> object:
     409 `ALREADY_COMPLETED`.
     """
     return await node.control("complete", body.given())
-
-
-@ROUTES.on("GET", "/v1/schedules", READ_CLUSTER, items_of(OBJECT))
-async def list_schedules(node: Node) -> Plain:
-    """List schedules
-
-    With the next time and the last run of each.
-    """
-    return {"items": await node.control("schedule.list", {})}
-
-
-@ROUTES.on("POST", "/v1/schedules", _SCHEDULE, OBJECT, 404)
-async def set_schedule(node: Node, body: Schedule) -> object:
-    """Start a procedure at the times of a clock
-
-    Once for each time of the cron expression; an existing schedule of the name is changed.
-    """
-    return await node.control("schedule.set", body.given())
-
-
-@ROUTES.on("DELETE", "/v1/schedules/{schedule}", _UNSCHEDULE, OBJECT, 404)
-async def remove_schedule(node: Node, schedule: str) -> object:
-    """Remove a schedule
-
-    What it started goes on.
-    """
-    return await node.control("schedule.remove", {"name": schedule})
 
 
 @ROUTES.on("GET", "/v1/queues", READ_CLUSTER, items_of(OBJECT))
@@ -475,8 +428,12 @@ async def list_workers(node: Node) -> Plain:
 
 
 def _surgery(me: Identity, body: Surgery) -> Plain:
+    return acted(me, body.given())
+
+
+def acted(me: Identity, said: Plain) -> Plain:
     """With who does it: what a client says of itself counts only where it could not prove it."""
-    said = {"actor": "http", **body.given()}
+    said = {"actor": "http", **said}
     return said if me.credential == LOOPBACK.credential else {**said, "actor": me.name}
 
 

@@ -35,7 +35,8 @@ from sqlproxy.catalog.guard import Guard
 _ALL: Final = "*"
 _REMEMBERED: Final = 10_000  # answers as of one book
 _TOKEN_BYTES_MAX: Final = 200  # of a header that is remembered: spaces make many of one
-_LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
+_LOOKED_UP: Final = ("{id}", "<token>", "{schedule}", "<paused>", "{paused}")
+"""What only a look says."""
 _CHANGED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
 Certificate = Callable[[Scope], str]
 
@@ -229,6 +230,10 @@ class Door:
             return await self._of_token(right.kind, _field(body, "token"))
         if right.name == "{schedule}":
             return await self._of_schedule(right.kind, path["schedule"])
+        if right.name == "<paused>":
+            return await self._of_paused(right.kind, _field(body, "kind"), _field(body, "name"))
+        if right.name == "{paused}":
+            return await self._of_paused(right.kind, path["kind"], path["paused"])
         part = right.name[1:-1]
         named = path[part] if right.name[0] == "{" else _field(body, part)
         return Resource(right.kind, named)
@@ -251,10 +256,23 @@ class Door:
             return Resource(kind)
 
     async def _of_schedule(self, kind: Kind, name: str) -> Resource:
-        for one in await self._backend.control("schedule.list", {}):
+        for one in await self._backend.control("schedule.list", {"name": name}):
             if one.get("name") == name:
                 return Resource(kind, str(one.get("procedure", "")))
         return Resource(kind)
+
+    async def _of_paused(self, kind: Kind, what: str, name: str) -> Resource:
+        match what:
+            case "procedure":
+                return await self._of_procedure(kind, name)
+            case "schedule":
+                return await self._of_schedule(kind, name)
+            case "type":
+                return Resource(kind, name)
+            case "pool":
+                return Resource(Kind.POOL, name)
+            case _:
+                return CLUSTER
 
 
 def _unseen(error: Forbidden, right: Right) -> Forbidden:

@@ -212,3 +212,50 @@ def test_u1_schedules(db: kvorum.Database) -> None:
     db.remove_schedule(name)
     with pytest.raises(kvorum.NotFound):
         db.remove_schedule(name)
+
+
+@pytest.mark.few(2)
+def test_u1_schedules_are_triggered_filled_and_paused(db: kvorum.Database) -> None:
+    """Intervals, overlap and all that is asked of a schedule, through each surface."""
+    name = f"s{next(_names)}"
+    day = 86_400_000
+    made = db.set_schedule(
+        *(name, ["0 0 * * *", "@hourly"], "more.quick"),
+        every_ms=day,
+        exclude="* 0 1 1 *",
+        jitter_ms=10,
+        overlap="skip",
+        remaining=5,
+        catch_up_ms=1_000,
+        end=datetime.now(UTC) + timedelta(days=1),
+    )
+    assert (made["overlap"], made["remaining"], made["cron"]) == (
+        *("skip", 5),
+        ["0 0 * * *", "@hourly"],
+    )
+    assert 24 <= len(db.schedule_times(name, 100)) <= 26
+    paused = db.pause("schedule", name, "later", actor="ann")
+    assert paused["note"] == "later"
+    assert [one["note"] for one in db.pauses() if one["name"] == name] == ["later"]
+    (started,) = db.trigger_schedule(name, key="k")["started"]
+    assert db.trigger_schedule(name, key="k")["started"] == []
+    db.wait(int(started))
+    assert db.backfill_schedule(name, 0, day, overlap="allow_all")["count"] == 24
+    db.resume("schedule", name)
+    with pytest.raises(kvorum.InvalidArgument, match="overlap"):
+        db.set_schedule(name, "@daily", "more.quick", overlap="sometimes")
+    db.remove_schedule(name)
+
+
+@pytest.mark.few(2)
+def test_u1_a_type_is_paused(db: kvorum.Database) -> None:
+    db.pause("type", "more.quick", "not now")
+    try:
+        id = db.submit("more.quick")
+        assert db.procedure(id, wait_ms=100).extra["paused"]["note"] == "not now"
+    finally:
+        db.resume("type", "more.quick")
+    db.wait(id)
+    with pytest.raises(kvorum.NotFound) as told:
+        db.resume("type", "more.quick")
+    assert told.value.code == "NOT_PAUSED"

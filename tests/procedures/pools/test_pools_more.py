@@ -20,7 +20,8 @@ from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Options
 from procedures.pools import inbox
 from procedures.pools.control import Control
-from procedures.pools.schedules import Schedules, next_time
+from procedures.pools.schedule_times import next_time
+from procedures.pools.schedules import Schedules
 from procedures.pools.start_limits import Gate, Limit
 from tests.kit import simloop
 from tests.procedures.lab import run

@@ -1,0 +1,428 @@
+"""Schedules beyond one cron expression: intervals, calendars, overlap, backfill, pauses. Virtual
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument, NotFound, TooLarge, UnknownOutcome
+from kv.base.ops import put
+from procedures.engine import plain_data
+from procedures.pools import rows
+from procedures.pools.pauses import Pause
+from procedures.pools.schedule_times import Times, begins, newest, next_of, times_of, within
+from procedures.pools.schedules import OVERLAP, Schedules
+from tests.kit import simloop
+from tests.procedures.pools.pool_lab import Office, TableRows
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def ms(*when: int) -> int:
+    return int(datetime(*when, tzinfo=UTC).timestamp() * 1000)  # type: ignore[misc,arg-type]
+
+
+class Runs:
+    """Who submits, and what lives of it."""
+
+    def __init__(self) -> None:
+        self.by_nonce: dict[str, int] = {}
+        self.live: set[int] = set()
+        self.ended: list[tuple[str, int]] = []
+        self.schedules: Schedules
+        self.trouble: Callable[[], bool] = lambda: False
+
+    async def submit(self, sub: Any) -> int:
+        if sub.nonce not in self.by_nonce:
+            self.by_nonce[sub.nonce] = len(self.by_nonce) + 1
+            self.live.add(self.by_nonce[sub.nonce])
+        if self.trouble():
+            raise UnknownOutcome("perhaps")
+        return self.by_nonce[sub.nonce]
+
+    def end(self, *ids: int) -> None:
+        for id in ids or list(self.live):
+            self.live.discard(id)
+            self.schedules.ended(id)
+
+    async def cancel(self, id: int, _why: str) -> None:
+        self.ended.append(("cancel", id))
+
+    async def terminate(self, id: int, _why: str) -> None:
+        self.ended.append(("terminate", id))
+        self.end(id)
+
+    @property
+    def times(self) -> list[int]:
+        return [int(nonce.rpartition("/")[2]) for nonce in self.by_nonce]
+
+
+def with_schedules(
+    test: Callable[[Callable[[], Schedules], Runs, Office], Awaitable[None]],
+) -> None:
+    """`test` gets what makes a master's schedules, each with a `run` of its own."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office, runs = Office(loop, []), Runs()
+        store = TableRows(office.lab.store.table)
+        tasks: list[asyncio.Task[None]] = []
+
+        def master() -> Schedules:
+            for task in tasks:
+                task.cancel()
+            made = Schedules(
+                *(store, office.lab.clock, runs.submit),
+                lives=lambda id: id in runs.live,
+                cancel=runs.cancel,
+                terminate=runs.terminate,
+            )
+            runs.schedules = made
+            tasks.append(loop.create_task(made.run()))
+            return made
+
+        await test(master, runs, office)
+        for task in tasks:
+            task.cancel()
+
+    simloop.run(main, 0)
+
+
+EVERY = {"name": "s", "procedure": "x", "every_ms": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("given", "after", "first"),
+    [
+        ({"every_ms": HOUR}, ms(2026, 1, 1, 0, 30), ms(2026, 1, 1, 1)),
+        ({"every_ms": HOUR, "offset_ms": 900_000}, ms(2026, 1, 1, 1), ms(2026, 1, 1, 1, 15)),
+        # Several calendars: whatever comes first.
+        ({"cron": ["0 9 * * 1-5", "0 12 * * 6"]}, ms(2026, 1, 2, 10), ms(2026, 1, 3, 12)),
+        # The last day of a month; the second Tuesday.
+        ({"cron": "0 0 L * *"}, ms(2026, 2, 1), ms(2026, 2, 28)),
+        ({"cron": "0 0 * * 2#2"}, ms(2026, 2, 1), ms(2026, 2, 10)),
+        # Not at Christmas.
+        (
+            {"cron": "0 9 * * *", "exclude": ["* * 25,26 12 *"]},
+            ms(2026, 12, 24, 9),
+            ms(2026, 12, 27, 9),
+        ),
+        # 2:30 does not exist on this day in Berlin: right after the gap; on that one it is twice.
+        (
+            {"cron": "30 2 * * *", "zone": "Europe/Berlin"},
+            ms(2026, 3, 28, 12),
+            ms(2026, 3, 29, 1),
+        ),
+        (
+            {"cron": "30 2 * * *", "zone": "Europe/Berlin"},
+            ms(2026, 10, 24, 12),
+            ms(2026, 10, 25, 0, 30),
+        ),
+        (
+            {"cron": "30 2 * * *", "zone": "Europe/Berlin"},
+            ms(2026, 10, 25, 0, 30),
+            ms(2026, 10, 26, 1, 30),
+        ),
+        # What runs every half hour goes by what passes, through both.
+        (
+            {"cron": "*/30 * * * *", "zone": "Europe/Berlin"},
+            ms(2026, 10, 25, 0, 30),
+            ms(2026, 10, 25, 1),
+        ),
+        ({"every_ms": DAY, "start_ms": ms(2026, 5, 5, 1)}, ms(2026, 1, 1), ms(2026, 5, 6)),
+        ({"every_ms": DAY, "start_ms": ms(2026, 5, 6)}, ms(2026, 1, 1), ms(2026, 5, 6)),
+        ({"every_ms": DAY, "end_ms": ms(2026, 5, 5)}, ms(2026, 5, 4), ms(2026, 5, 5)),
+        ({"every_ms": DAY, "end_ms": ms(2026, 5, 5)}, ms(2026, 5, 5), 0),
+    ],
+)
+def test_when_a_schedule_is_due(given: dict[str, Any], after: int, first: int) -> None:
+    assert next_of(times_of(given), after) == first
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "needs cron"),
+        ({"every_ms": 999}, "at least 1000"),
+        ({"every_ms": "1"}, "every_ms must be"),
+        ({"every_ms": HOUR, "offset_ms": HOUR}, "below every_ms"),
+        ({"cron": ["* * * * *"] * 21}, "up to 20"),
+        ({"cron": ["* * * * *", "x"]}, "five fields"),
+        ({"cron": "* * * * *", "zone": "Europe/Atlantis"}, "no time zone"),
+        ({"cron": "* * * * *", "exclude": "* * * * *"}, "exclude less"),
+        ({"every_ms": HOUR, "jitter_ms": -1}, "jitter_ms must be"),
+        ({"every_ms": HOUR, "start_ms": 5, "end_ms": 4}, "end must not"),
+    ],
+)
+def test_what_no_schedule_can_be(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        times_of(given)
+
+
+def test_the_newest_times_are_not_counted_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A schedule of each second, which nobody looked at for a year, would stop the loop."""
+    times = times_of({"every_ms": 1_000})
+    looked = 0
+    real = next_of
+
+    def counted(times: Times, after_ms: int) -> int:
+        nonlocal looked
+        looked += 1
+        return real(times, after_ms)
+
+    monkeypatch.setattr("procedures.pools.schedule_times.next_of", counted)
+    now = ms(2026, 1, 1)
+    assert newest(times, now - 365 * DAY, now, 100) == [now - i * 1_000 for i in range(99, -1, -1)]
+    assert looked < 1_000
+    assert newest(times, now - 2_000, now, 100) == [now - 2_000, now - 1_000, now]
+
+
+def test_jitter_is_decided_by_name_and_time() -> None:
+    times = times_of({"every_ms": HOUR, "jitter_ms": 600_000})
+    late = {begins(times, "s", t) - t for t in within(times, 0, 50 * HOUR)}
+    assert len(late) > 40
+    assert 0 <= min(late) < 100_000
+    assert 500_000 < max(late) < 600_000
+    assert begins(times, "s", HOUR) == begins(times, "s", HOUR) != begins(times, "t", HOUR)
+
+
+def test_each_way_to_overlap() -> None:
+    """Five times come while the first run lives; then it ends."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        for overlap in OVERLAP:
+            await schedules.set({**EVERY, "name": overlap, "overlap": overlap})
+        await asyncio.sleep(5 * 60)
+
+        def of(name: str) -> list[int]:
+            return [id for nonce, id in runs.by_nonce.items() if f"/{name}/" in nonce]
+
+        assert {name: len(of(name)) for name in OVERLAP} == {
+            "allow_all": 5,
+            "skip": 1,
+            "buffer_one": 1,
+            "buffer_all": 1,
+            "cancel_other": 1,
+            "terminate_other": 5,
+        }
+        assert {how for how, id in runs.ended if id in of("cancel_other")} == {"cancel"}
+        assert [id for how, id in runs.ended if how == "terminate"] == of("terminate_other")[:4]
+        told = {one["name"]: one for one in await schedules.all()}
+        assert told["skip"]["skipped"] == 4
+        assert (told["buffer_one"]["waiting"], told["buffer_one"]["skipped"]) == (1, 3)
+        assert told["buffer_all"]["waiting"] == 4
+        assert (told["cancel_other"]["waiting"], told["cancel_other"]["skipped"]) == (1, 3)
+        # Another master goes on with what waits.
+        schedules = master()
+        await asyncio.sleep(1)
+        times = {}
+        for name in ("buffer_one", "buffer_all", "cancel_other"):
+            runs.end(*of(name))
+            await asyncio.sleep(0.1)
+            times[name] = [int(n.rpartition("/")[2]) for n in runs.by_nonce if f"/{name}/" in n]
+        first, second = times["buffer_all"]
+        assert second - first == 60_000
+        assert times["buffer_one"] == [first, second]
+        assert times["cancel_other"] == [first, first + 4 * 60_000]
+
+    with_schedules(test)
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCHEDULE_BUFFER_MAX", 3)
+
+    async def test(master: Callable[[], Schedules], _runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "overlap": "buffer_all"})
+        await asyncio.sleep(10 * 60)
+        (told,) = await schedules.all()
+        assert (told["runs"], told["waiting"], told["skipped"]) == (1, 3, 6)
+
+    with_schedules(test)
+
+
+def test_a_pause_is_kept_and_what_passed_meanwhile_is_none_of_its_times() -> None:
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "missed": "all"})
+        note = Pause("the bank is closed", "ann", office.lab.clock.now_ms())
+        told = await schedules.pause("s", note)
+        assert told["paused"]["note"] == "the bank is closed"
+        schedules = master()
+        await asyncio.sleep(600)
+        assert runs.by_nonce == {}
+        # Who changes it does not end its pause; who asks for a run gets it.
+        assert (await schedules.set({**EVERY, "missed": "all"}))["paused"]["by"] == "ann"
+        now = await schedules.trigger("s", key="k")
+        assert now["started"] == ["1"]
+        assert (await schedules.trigger("s", key="k")) == {"name": "s", "count": 0, "started": []}
+        assert (await schedules.resume("s"))["paused"] is None
+        await asyncio.sleep(120)
+        assert len(runs.by_nonce) == 3
+        with pytest.raises(NotFound):
+            await schedules.pause("t", note)
+
+    with_schedules(test)
+
+
+def test_a_range_is_filled_one_after_the_other() -> None:
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        await asyncio.sleep(3 * DAY / 1000)
+        await schedules.set({"name": "s", "procedure": "x", "every_ms": HOUR})
+        now = office.lab.clock.now_ms()
+        day = now - now % DAY
+        told = await schedules.backfill("s", day - DAY, day, key="k")
+        assert (told["count"], len(told["started"])) == (24, 1)
+        assert (await schedules.backfill("s", day - DAY, day, key="k"))["count"] == 0
+        schedules = master()
+        for _ in range(30):
+            await asyncio.sleep(1)
+            runs.end()
+        assert runs.times == list(range(day - DAY, day, HOUR))
+        told = await schedules.backfill("s", day - DAY, day, overlap="allow_all")
+        assert len(told["started"]) == 24
+        for wrong in ((day, day), (now, now + HOUR)):
+            with pytest.raises(InvalidArgument):
+                await schedules.backfill("s", *wrong)
+        await schedules.set(EVERY)
+        with pytest.raises(TooLarge, match="1000 times"):
+            await schedules.backfill("s", day - DAY, day)
+
+    with_schedules(test)
+
+
+def test_so_many_runs_and_no_more() -> None:
+    """Those that somebody asks for do not count."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "remaining": 3})
+        await schedules.trigger("s")
+        await asyncio.sleep(600)
+        assert len(runs.by_nonce) == 4
+        (told,) = await schedules.all()
+        assert told["remaining"] == 0
+        with pytest.raises(InvalidArgument, match="remaining"):
+            await schedules.set({**EVERY, "remaining": -1})
+
+    with_schedules(test)
+
+
+def test_what_is_too_old_is_not_caught_up_with() -> None:
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "missed": "all", "catch_up_ms": 5 * 60_000})
+        await asyncio.sleep(60)
+        (task,) = [t for t in asyncio.all_tasks() if "Schedules.run" in repr(t)]
+        task.cancel()
+        await asyncio.sleep(60 * 60)
+        before = len(runs.by_nonce)
+        master()
+        await asyncio.sleep(1)
+        assert len(runs.by_nonce) - before in (5, 6)
+
+    with_schedules(test)
+
+
+def test_next_times_are_told() -> None:
+    async def test(master: Callable[[], Schedules], _runs: Runs, _office: Office) -> None:
+        schedules = master()
+        daily = {"cron": "0 2 * * *", "zone": "Europe/Berlin", "end_ms": ms(2026, 3, 30, 23)}
+        await schedules.set({"name": "s", "procedure": "x", **daily})
+        told = await schedules.next_times("s", 10, ms(2026, 3, 28))
+        assert told == [ms(2026, 3, 28, 1), ms(2026, 3, 29, 1), ms(2026, 3, 30, 0)]
+        with pytest.raises(InvalidArgument, match="1 to 1000"):
+            await schedules.next_times("s", 0)
+
+    with_schedules(test)
+
+
+def test_ten_thousand_idle_schedules_cost_nothing() -> None:
+    """Each second all of them were looked at."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        office.lab.store.table.refuse = lambda *_: None
+        for i in range(limits.SCHEDULES_MAX):
+            await schedules.set({"name": f"s{i:05}", "procedure": "x", "every_ms": 30 * DAY})
+        schedules.looks = 0
+        await asyncio.sleep(600)
+        assert schedules.looks == 0
+        await schedules.set({**EVERY, "name": "s00000"})
+        await asyncio.sleep(600)
+        assert (schedules.looks, len(runs.by_nonce)) == (10, 10)
+        page = await schedules.all()
+        assert len(page) == limits.PROCEDURE_PAGE_MAX
+        more = await schedules.all(after=page[-1]["name"])
+        assert more[0]["name"] == "s01000"
+
+    with_schedules(test)
+
+
+def test_schedules_of_an_older_version_go_on() -> None:
+    """Their rows have another form; what an older master wrote last counts."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        table = TableRows(office.lab.store.table)
+        old = ("s", "*/5 * * * *", "UTC", "x", plain_data.encode(None, "", 9), "one", 1, 300_000)
+        row = msgspec.msgpack.encode([*old, 0, 0, 7, []])
+        await table.write([put(rows.older_schedule("s"), row)])
+        schedules = master()
+        await asyncio.sleep(301)
+        assert len(runs.by_nonce) >= 1
+        (told,) = await schedules.all()
+        assert told["runs"] >= 8
+        assert (await table.get(rows.older_schedule("s")))[0] is None
+        await table.write([put(rows.older_schedule("s"), row)])
+        (told,) = await master().all()
+        assert told["runs"] == 7
+        await asyncio.sleep(600)
+        assert (await table.get(rows.older_schedule("s")))[0] is None
+
+    with_schedules(test)
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> None:
+    """The master dies before or after each write of a row; another one goes on."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "missed": "all", "overlap": "buffer_all"})
+        table: Any = schedules._store
+        real, writes = table.write, 0
+
+        async def write(ops: Any) -> int:
+            nonlocal writes
+            writes += 1
+            if writes == 1 + at // 2 and at % 2:
+                await real(ops)
+            if writes == 1 + at // 2:
+                master()
+                raise asyncio.CancelledError
+            return await real(ops)  # type: ignore[no-any-return]
+
+        table.write = write
+        for _ in range(400):
+            await asyncio.sleep(1)
+            if len(runs.live) > 1:
+                raise AssertionError("two at once")
+            runs.end()
+        assert writes > at // 2
+        assert runs.times == sorted(set(runs.times))
+        assert {b - a for a, b in zip(runs.times, runs.times[1:], strict=False)} == {60_000}
+        assert len(runs.times) >= 6
+
+    with_schedules(test)
