@@ -56,12 +56,13 @@ if TYPE_CHECKING:
         TableInfo,
         TxnState,
     )
+    from kvorum.api.procedure_events import AsyncProcedureEvents, ProcedureEvent
     from kvorum.api.watching import AsyncWatch, Change, Event
     from kvorum.connecting import aconnect, aopen, connect, open
     from kvorum.sdk.database import AsyncDatabase
     from kvorum.sdk.progress import follow
     from kvorum.sdk.snapshots import AsyncSnapshot
-    from kvorum.sdk.sync import Database, Snapshot, Table, Transaction, Watch
+    from kvorum.sdk.sync import Database, ProcedureEvents, Snapshot, Table, Transaction, Watch
     from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
     from procedures.engine.context import StepContext
@@ -97,8 +98,9 @@ _HOMES = {
     "kvorum.connecting": "aconnect aopen connect open",
     "kvorum.sdk.snapshots": "AsyncSnapshot",
     "kvorum.sdk.tables": "AsyncTable AsyncTransaction",
-    "kvorum.sdk.sync": "Database Snapshot Table Transaction Watch",
+    "kvorum.sdk.sync": "Database ProcedureEvents Snapshot Table Transaction Watch",
     "kvorum.api.watching": "AsyncWatch Change Event",
+    "kvorum.api.procedure_events": "AsyncProcedureEvents ProcedureEvent",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure query step undo update",
@@ -113,6 +115,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 __all__ = [
     "AlreadyExists",
     "AsyncDatabase",
+    "AsyncProcedureEvents",
     "AsyncSnapshot",
     "AsyncTable",
     "AsyncTransaction",
@@ -135,6 +138,8 @@ __all__ = [
     "NamespaceInfo",
     "NotFound",
     "Page",
+    "ProcedureEvent",
+    "ProcedureEvents",
     "ProcedureInfo",
     "Put",
     "Record",

@@ -23,6 +23,7 @@ from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import answer_of, result_of
+from kvorum.api.procedure_events import ProcedureEvent
 from kvorum.sdk.portal import Portal
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
@@ -115,6 +116,15 @@ class AsyncProcedures:
         """
         request = {"id": procedure, "name": name, "args": args, "key": key, "wait_ms": timeout_ms}
         return answer_of(await self._talk.update(request), procedure, name, key, timeout_ms)
+
+    async def events(
+        self, procedure: int, *, after: int = 0, timeout_ms: int = 0
+    ) -> list[ProcedureEvent]:
+        """What it emitted above a position, some at once; waits so long if there is nothing. Raises
+        NotFound.
+        """
+        found = await self._talk.events({"id": procedure, "after": after, "wait_ms": timeout_ms})
+        return [ProcedureEvent(**one) for one in found["items"]]
 
     async def acknowledge(self, procedure: int) -> None:
         """The result was fetched: the procedure may be forgotten."""
@@ -238,6 +248,14 @@ class Procedures:
         """
         asked = self._inner.update(procedure, name, args, key=key, timeout_ms=timeout_ms)
         return self._portal.call(asked)
+
+    def events(
+        self, procedure: int, *, after: int = 0, timeout_ms: int = 0
+    ) -> list[ProcedureEvent]:
+        """What it emitted above a position, some at once; waits so long if there is nothing. Raises
+        NotFound.
+        """
+        return self._portal.call(self._inner.events(procedure, after=after, timeout_ms=timeout_ms))
 
     def acknowledge(self, procedure: int) -> None:
         """The result was fetched: the procedure may be forgotten."""

@@ -42,7 +42,7 @@ PROC_LISTS: Final = frozenset({"audit.page"})
 PROC_QUESTIONS: Final = frozenset(
     {
         *("schedule.list", "schedule.times", "queue.list", "pause.list", "audit.page"),
-        *("explain", "live", "query"),
+        *("explain", "live", "query", "events"),
     }
 )
 

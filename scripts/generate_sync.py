@@ -35,6 +35,7 @@ SOURCES: Final = {
     "kvorum/sdk/snapshots.py": ("AsyncSnapshotTable", "AsyncSnapshot"),
     "kvorum/sdk/held_locks.py": ("AsyncLock",),
     "kvorum/api/watching.py": ("AsyncWatch",),
+    "kvorum/api/procedure_events.py": ("AsyncProcedureEvents",),
     "kvorum/sdk/defining.py": ("AsyncDefining",),
     "kvorum/sdk/running.py": ("AsyncRunning",),
     "kvorum/sdk/scheduling.py": ("AsyncScheduling",),
@@ -44,6 +45,7 @@ SOURCES: Final = {
 LEFT_OUT: Final = {
     *("AsyncDatabase.backend", "AsyncDatabase.where", "AsyncDatabase.patience_ms"),
     *("AsyncSnapshot.info", "AsyncWatch.next", "AsyncWatch.begin", "AsyncLock.lost"),
+    "AsyncProcedureEvents.next",
 }
 AT_LOOP: Final = {"AsyncLock.held", "AsyncLock.check"}  # they read the loop's clock
 COPIED: Final = {"__aenter__", "__aexit__", "__aiter__", "__anext__", "run"}

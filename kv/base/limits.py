@@ -425,6 +425,11 @@ PROCEDURE_SIGNALS_MAX: Final = 1_000  # sent to one procedure and not taken yet
 PROCEDURE_SIGNAL_BYTES_MAX: Final = 256 * KiB
 PROCEDURE_KEYS_KEPT: Final = 2_000  # of signals and updates of one procedure, the newest ones
 PROCEDURE_KEYS_DROPPED: Final = 8  # older ones that one more key removes, at most
+PROCEDURE_EVENTS_KEPT: Final = 10_000  # of what one procedure emits, the newest ones
+PROCEDURE_EVENTS_EMITTED_MAX: Final = 1_000  # by one step
+PROCEDURE_EVENT_BYTES_MAX: Final = 16 * KiB
+PROCEDURE_EVENTS_PAGE_MAX: Final = 1_000  # that one answer has
+PROCEDURE_EVENTS_WAIT_MS: Final = 30_000  # for the next one, before it is asked for again
 PROCEDURE_TALKS_REMEMBERED: Final = 10_000  # procedures whose signals a master need not count
 PROCEDURE_PROGRESS_CHARS_MAX: Final = 200
 SURGERY_GRACE_MS: Final = 2_000  # how long an abort or a bypass lets a step under way end by itself
@@ -856,6 +861,9 @@ assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "a caller gets an answer before it
 assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert UPDATE_WAIT_MS <= WAIT_MS_MAX
+assert PROCEDURE_EVENTS_WAIT_MS <= WAIT_MS_MAX
+assert PROCEDURE_EVENTS_EMITTED_MAX < PROCEDURE_EVENTS_KEPT
+assert PROCEDURE_EVENTS_PAGE_MAX <= LIST_ITEMS_MAX
 assert PROCEDURE_LOOK_MS < WORKER_QUERY_MS < DEADLINE_MS_DEFAULT
 assert PROCEDURE_SIGNALS_MAX < PROCEDURE_KEYS_KEPT, "what nobody took is not sent again"
 assert PROCEDURE_KEYS_DROPPED > 1, "or they would never become fewer"

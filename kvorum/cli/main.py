@@ -116,6 +116,7 @@ procedure_commands.app.command("signal")(message_commands.signal)
 procedure_commands.app.command("start-signal")(message_commands.start_signal)
 procedure_commands.app.command("query")(message_commands.query)
 procedure_commands.app.command("update")(message_commands.update)
+procedure_commands.app.command("events")(message_commands.events)
 procedure_commands.app.command("complete")(message_commands.complete)
 procedure_commands.app.command("check-upgrade")(message_commands.check_upgrade)
 for _action in ("abort", "bypass", "retry", "steal", "explain", "audit"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as json_module
+import sys
 from typing import Annotated
 
 import typer
@@ -82,6 +84,27 @@ def update(
     with opened(connect, json) as db:
         result = db.update(procedure, name, parsed(args, json), key=key, timeout_ms=timeout_ms)
     output.emit({"result": result} if json else result)
+
+
+def events(
+    procedure: Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")],
+    after: Annotated[int, typer.Option(help="Only those above this position.", min=0)] = 0,
+    name: Annotated[str, typer.Option(help="Only those of this name.")] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until the procedure ends.")
+    ] = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print what a procedure emits: a line each, position, name and value as JSON."""
+    with opened(connect, json) as db:
+        for event in db.events(procedure, after=after, name=name, follow=follow):
+            if json:
+                output.emit(dataclasses.asdict(event))
+            else:
+                name_of = output.printable(event.name)
+                output.lines([f"{event.position}\t{name_of}\t{output.json_text(event.value)}"])
+            sys.stdout.flush()
 
 
 def complete(

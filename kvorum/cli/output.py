@@ -18,7 +18,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 
 def emit(data: object) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(_json(data) + "\n")
+    sys.stdout.write(json_text(data) + "\n")
 
 
 def lines(rows: Iterable[str]) -> None:
@@ -83,7 +83,7 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
             if isinstance(error, KvorumError)
             else {"error": {"code": "FAILED", "message": error, "retry": "no", "details": {}}}
         )
-        text = _json(body)
+        text = json_text(body)
     else:
         text = _as_lines(error) if isinstance(error, KvorumError) else error
     sys.stderr.write("kvorum: " * (not as_json) + printable(" ".join(text.split())) + "\n")
@@ -123,7 +123,7 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def _json(data: object) -> str:
+def json_text(data: object) -> str:
     """One line of JSON as the HTTP API would write it: whatever a procedure returned can be read
     by any parser.
     """

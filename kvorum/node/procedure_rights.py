@@ -25,6 +25,7 @@ CONTROLLED: Final[Mapping[str, Action]] = {
     "signal": Action.SUBMIT,
     "complete": Action.SUBMIT,
     "query": Action.READ,
+    "events": Action.READ,
     "update": Action.SUBMIT,
     "abort": Action.OPERATE,
     "bypass": Action.OPERATE,

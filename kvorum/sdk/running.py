@@ -5,6 +5,7 @@ What operators do to them: operating.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.handles import A, Handle, T, Workflow
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import answer_of, result_of
+from kvorum.api.procedure_events import AsyncProcedureEvents
 from kvorum.api.submit_options import start_options, submitted
 from kvorum.sdk.operation_deadlines import MARGIN_MS
 from procedures.engine.procedure import procedure_name
@@ -149,6 +151,21 @@ class AsyncRunning:
             left_ms = None if left_ms is None else left_ms - request["wait_ms"]
             if found["done"] or (left_ms is not None and left_ms <= 0):
                 return answer_of(found, procedure, name, key, timeout_ms or 0)
+
+    def events(
+        self, procedure: int, *, after: int = 0, name: str = "", follow: bool = True
+    ) -> AsyncProcedureEvents:
+        """What a procedure emits (`ctx.emit`, `flow.emit`), in order and each once: `async for
+        event in db.events(id)`. Above position `after`, which is where to go on after a break; only
+        those of this `name`. Ends with the procedure; without `follow` once all that is there was
+        given. Raises NotFound (PROCEDURE_NOT_FOUND): it is forgotten, and its events with it.
+        """
+
+        def ask(after: int, wait_ms: int) -> Awaitable[Any]:
+            asked = {"id": procedure, "after": after, "name": name, "wait_ms": wait_ms}
+            return self._backend.control("events", asked)
+
+        return AsyncProcedureEvents(ask, after, follow=follow)
 
     async def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a

@@ -36,6 +36,7 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.outcome import Retries
+from kvorum.api.procedure_events import AsyncProcedureEvents, ProcedureEvent
 from kvorum.api.watching import AsyncWatch, Event
 from kvorum.sdk.database import AsyncDatabase, T
 from kvorum.sdk.facade import Facade
@@ -458,6 +459,50 @@ class Watch(Facade[AsyncWatch]):
 
     def __enter__(self) -> Self:
         self._call(self._async.begin())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ProcedureEvents(Facade[AsyncProcedureEvents]):
+    """An iterator that ends with its procedure."""
+
+    __slots__ = ()
+
+    @property
+    def position(self) -> int:
+        """Of the last one that was given: where another one goes on."""
+        return self._async.position
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ProcedureEvent:
+        event = self._call(self._async.next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def poll(self, timeout_ms: int) -> ProcedureEvent | None:
+        """The next one, or None if there is none within `timeout_ms`, or no more (`ended`)."""
+        return self._call(self._async.poll(timeout_ms))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all were given, and no more come."""
+        return self._async.ended
+
+    def close(self) -> None:
+        """No more are wanted."""
+        self._close(self._async.close(), portal=False)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -1016,6 +1061,18 @@ class Database(Facade[AsyncDatabase]):
         Raises what its validator says of it (UPDATE_REFUSED, or that one's code): then nothing is.
         """
         return self._call(self._async.update(procedure, name, args, key=key, timeout_ms=timeout_ms))
+
+    def events(
+        self, procedure: int, *, after: int = 0, name: str = "", follow: bool = True
+    ) -> ProcedureEvents:
+        """What a procedure emits (`ctx.emit`, `flow.emit`), in order and each once: `for event in
+        db.events(id)`. Above position `after`, which is where to go on after a break; only those of
+        this `name`. Ends with the procedure; without `follow` once all that is there was given.
+        Raises NotFound (PROCEDURE_NOT_FOUND): it is forgotten, and its events with it.
+        """
+        return ProcedureEvents(
+            self._portal, self._async.events(procedure, after=after, name=name, follow=follow)
+        )
 
     def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a

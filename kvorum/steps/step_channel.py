@@ -47,6 +47,7 @@ from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.submission import Start
 from procedures.engine.typed_values import plain_of
+from procedures.pools.emitted import Emitted
 
 _MARKS: Final = 1 << 16  # far more than steps are under way
 SEVERAL: Final = "several"
@@ -139,6 +140,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     too_early: bool = False
     missing: list[str] = []
     policy: tuple[int, int, float, int, float] | None = None  # after `failed`: see Retry.wire
+    emits: list[Emitted] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

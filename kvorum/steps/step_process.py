@@ -311,6 +311,7 @@ async def _returned(
         tables=[(*name, id) for name, id in txn.known.items()],
         signals=ctx.signals(),
         starts=ctx.starts,
+        emits=ctx.emits,
         too_early=ctx.too_early,
         missing=sorted(ctx.missing),
     )

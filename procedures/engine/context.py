@@ -30,8 +30,9 @@ from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record
 from procedures.engine.registry import Declared
 from procedures.engine.store import ProcedureStore, Reads, Row
-from procedures.engine.submission import Options, Start, checked_text
+from procedures.engine.submission import Options, Start, checked_name, checked_text
 from procedures.engine.typed_values import Shape, plain_of
+from procedures.pools.emitted import Emitted
 from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
 from txn.shared.refusals import renumber
@@ -425,6 +426,7 @@ class StepContext(Outside):
     __slots__ = (
         "_args",
         "_early",
+        "_emits",
         "_progress",
         "_record",
         "_shape",
@@ -473,6 +475,7 @@ class StepContext(Outside):
         self._early = early
         self._take_ids = take_ids  # for procedures that it starts
         self._starts: list[Start] = []
+        self._emits: list[Emitted] = []
         self.left_ms = left_ms  # of its deadline, or …
         self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
@@ -587,6 +590,17 @@ class StepContext(Outside):
         options = Options(queue, priority, delay_ms)
         return self._run(self.start([(name, args, options, token, cancel)], first=True))
 
+    def emit(self, name: str, value: object = None) -> None:
+        """Tell those who read the events of this procedure (`db.events(id)`) something, once this
+        step has committed. Raises InvalidArgument, TooLarge.
+        """
+        checked_name("event", name)
+        what, most = f"the event {name:.80}", limits.PROCEDURE_EVENTS_EMITTED_MAX
+        if len(self._emits) >= most:
+            raise _too_large("events of one step", most, len(self._emits) + 1)
+        data = plain_data.encode(plain_of(value, what), what, limits.PROCEDURE_EVENT_BYTES_MAX)
+        self._emits.append(Emitted(name, data))
+
     # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
     async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
         """A call of users' plain code, beside the loop."""
@@ -611,10 +625,11 @@ class StepContext(Outside):
         return id if first else list(range(id, id + len(given)))
 
     def forget(self) -> None:
-        """Drop all that was written, signalled and started."""
+        """Drop all that was written, signalled, started and emitted."""
         getattr(self.txn, "inner", self.txn).forget()
         self._signals.clear()
         self._starts.clear()
+        self._emits.clear()
 
     @property
     def starts(self) -> list[Start]:
@@ -643,10 +658,22 @@ class StepContext(Outside):
         """What it says of its progress, elsewhere."""
         self._progress(self.id, part, text)
 
-    def did(self, signals: Sequence[str], starts: Sequence[Start], *, too_early: bool) -> None:
+    @property
+    def emits(self) -> list[Emitted]:
+        return self._emits
+
+    def did(
+        self,
+        signals: Sequence[str],
+        starts: Sequence[Start],
+        emits: Sequence[Emitted],
+        *,
+        too_early: bool,
+    ) -> None:
         """What it did elsewhere."""
         self._signals += signals
         self._starts += starts
+        self._emits += emits
         self.too_early = too_early
 
     def signals(self) -> list[str]:

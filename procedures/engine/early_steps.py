@@ -179,5 +179,5 @@ class Early:
         ran = Ran(ended.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
         if self._turns.late(record, declared, ended.outcome, ran.now_ms) is not None:
             raise Fenced
-        change, ops = await self._turns.changed(record, ended.outcome, ran, txn, ctx.starts)
+        change, ops = await self._turns.changed(record, ended.outcome, ran, txn, ctx)
         return change, await self._store.start(change, ops=ops, reads=txn.reads)

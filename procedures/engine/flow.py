@@ -8,6 +8,7 @@
     await flow.gather(call, …)        the results of all; steps of one gather are one transaction
     await flow.wait_any(call, …)      (which, its result) of the first; (None, None) at the timeout
     return flow.again(args)           a new round, with nothing stored of this one
+    flow.emit(name, value)            an event for those who read them; not to be awaited
 
 A plain function says `.get()` instead of `await`.
 
@@ -40,6 +41,7 @@ from procedures.engine.journal import (
     ANY,
     CHILD,
     DONE,
+    EMIT,
     EXTERNAL,
     FAILED,
     OPEN,
@@ -118,6 +120,7 @@ class Flow:
         self._busy = False
         self._acted = False  # there is something to commit before the next step is carried out …
         self._took = False  # … that has happened: it is not to be lost with an exception
+        self._told: list[tuple[str, Any]] = []
         self._labels: list[str] = []
         self._undoes = KEEP
         self._ended: Next | Suspend | BaseException | None = None
@@ -198,6 +201,18 @@ class Flow:
             options = Options(queue, priority, delay_ms)
             self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
         return call
+
+    def emit(self, name: str, value: Any = None) -> None:
+        """Tell those who read the events of this procedure (`db.events(id)`) something, once, with
+        the next thing that is stored. In a step it is `ctx.emit`, which is no call of the workflow.
+        """
+        _, entry = self._next(EMIT, checked_name("event", name))
+        if entry.status == OPEN:
+            if self._replays:
+                self._end(Next(RUN))
+            self._ctx.emit(name, value)
+            self._told.append((name, value))
+            entry.status, self._took = DONE, True
 
     def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
         """All of these: a list of their results. Its steps run at the same time, in one
@@ -499,6 +514,8 @@ class Flow:
         elif record.final:
             self._end(StepFailed(failure))  # it cannot fail any more
         self._ctx.forget()
+        for told in self._told:  # by the function, before
+            self._ctx.emit(*told)
         call.entry.status = FAILED
         call.entry.value = {"code": failure.code, "message": failure.message, "type": failure.type}
         self._acted = True

@@ -16,6 +16,7 @@ It is the procedure's state (`ctx_state` in `proc show`), plain data:
     any       done: which one it was
     external  open: its token    done, failed: as it was completed
     child     open: its token    done, failed: as it ended
+    emit      done
 
 `seq`: of a step with an undo, the execution that carried it out; −1: nothing to undo. Of a child
 its id.
@@ -40,6 +41,7 @@ UPDATE: Final = "update"
 ANY: Final = "any"
 EXTERNAL: Final = "external"
 CHILD: Final = "child"
+EMIT: Final = "emit"
 
 
 @dataclass(slots=True)

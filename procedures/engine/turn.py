@@ -32,8 +32,8 @@ from procedures.engine.retries import Retry
 from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, ProcedureStore, Stored
-from procedures.engine.submission import Start, started
-from procedures.pools import inbox
+from procedures.engine.submission import started
+from procedures.pools import emitted, inbox
 
 log = logging.getLogger(__name__)
 
@@ -305,7 +305,7 @@ class Turns:
                         return self._pause(live, error)
                     if (late := self.late(record, declared, outcome, ran.now_ms)) is not None:
                         return await self._failed(live, record, declared, late, ran)
-                    change, ops = await self.changed(record, outcome, ran, txn, ctx.starts)
+                    change, ops = await self.changed(record, outcome, ran, txn, ctx)
                     there = await self._is_there(outcome, ctx, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
@@ -374,9 +374,10 @@ class Turns:
         outcome: Outcome,
         ran: Ran,
         txn: StepTxn,
-        starts: Sequence[Start] = (),
+        ctx: StepContext,
     ) -> tuple[Change, list[Op]]:
         """What a step's outcome writes. Raises KvorumError for what cannot be."""
+        starts = ctx.starts
         first = 0
         if (
             isinstance(outcome, Children)
@@ -389,11 +390,25 @@ class Turns:
             self._check_room(record, len(starts) + len(change.created))
             new = [started(start, record, self._types, ran.now_ms) for start in starts]
             change = dataclasses.replace(change, created=(*change.created, *new))
-        ops = [] if isinstance(outcome, Fail) else await txn.writes()
+        ops = [] if isinstance(outcome, Fail) else await self._written(txn, ctx)
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody
             until_ms = self._ends_by(record, self._types.get(record.name, record.version), outcome)
             change = dataclasses.replace(change, until_ms=until_ms)
         return change, ops
+
+    async def _written(self, txn: StepTxn, ctx: StepContext) -> list[Op]:
+        """What a method wrote, and what it emitted."""
+        ops = await txn.writes()
+        if not ctx.emits:
+            return ops
+        if ctx.given[1]:  # an early one: the procedure is not there yet
+            return [*ops, *emitted.first_ops(ctx.id, ctx.emits, self._clock.now_ms())]
+        reads = txn.reads or await self._store.reads()
+        try:
+            return [*ops, *await emitted.ops_of(reads, ctx.id, ctx.emits, self._clock.now_ms())]
+        finally:
+            if reads is not txn.reads:
+                await reads.close()
 
     def _check_room(self, record: Record, count: int) -> None:
         """Waiting for room could wait for ever: those who fill it may wait for the same."""
@@ -507,7 +522,8 @@ class Turns:
                     return self._pause(live, error)
                 case Returned():
                     change = core.undone(record, ran)
-                    return await self.commit(live, change, ops=await txn.writes(), txn=txn)
+                    ops = await self._written(txn, ctx)
+                    return await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
             known = core.error_failure(txn.in_users_words(error))
             return (self._pause if error.disposition == "no" else self._retry)(live, known)

@@ -6,6 +6,9 @@
     query             id, name, args?                                    {"result": any}
     update            id, name, args?, key, wait_ms?                     {"done": bool, "result" |
                                                                          "error"}
+    events            id, after?, limit?, name?, wait_ms?                {"items": [Event, …],
+                                                                         "after": ask on with it,
+                                                                         "ended": bool}
     schedule.set      name, procedure, args?, cron?, every_ms?, …        the schedule
                       (schedule_times.py, schedules.py)
     schedule.remove   name                                               {}
@@ -84,6 +87,7 @@ class Control:
             "complete": talk.complete,
             "query": talk.query,
             "update": talk.update,
+            "events": talk.events,
             "schedule.set": self._set_schedule,
             "schedule.remove": self._remove_schedule,
             "schedule.list": self._list_schedules,

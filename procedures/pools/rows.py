@@ -8,6 +8,8 @@
     06 [id u64] esc(key)          → name                    a signal's key: sent once
     07 [id u64] esc(token)        → [ok, value]             an outside system completed something
     08 [id u64] [ts u64] esc(key) → nothing                 the keys of 06, the oldest first
+    09 [id u64]                   → [first, next]           positions of its events (emitted.py)
+    09 [id u64] [position u64]    → [name, at ms, value]    one of them
     20 esc(schedule)              → Schedule                (schedules.py)
     21 esc(kind:name)             → Pause                   (pauses.py)
 
@@ -34,6 +36,7 @@ _SIGNALS: Final = _TABLE + b"\x05"
 _KEYS: Final = _TABLE + b"\x06"
 _DONE: Final = _TABLE + b"\x07"
 _KEY_TIMES: Final = _TABLE + b"\x08"
+_EVENTS: Final = _TABLE + b"\x09"
 _SCHEDULES: Final = _TABLE + b"\x20"
 _PAUSES: Final = _TABLE + b"\x21"
 
@@ -44,7 +47,8 @@ ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
 OLDER_SCHEDULES: Final = (_OLDER_SCHEDULES, successor(_OLDER_SCHEDULES))
 ALL_PAUSES: Final = (_PAUSES, successor(_PAUSES))
 
-_LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES)
+_LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES, _EVENTS)
+POSITION_MAX: Final = (1 << 64) - 1
 ALL_LEFT: Final = tuple((family, successor(family)) for family in _LEFT)
 
 
@@ -126,6 +130,14 @@ def key_time(id: int, ts: int, key: str) -> bytes:
 
 def key_of(key_time: bytes) -> str:
     return unescape(key_time, len(_KEY_TIMES) + 16)[0].decode()
+
+
+def shelf(id: int) -> bytes:
+    return _EVENTS + u64(id)
+
+
+def event(id: int, position: int) -> bytes:
+    return _EVENTS + u64(id) + u64(position)
 
 
 def done(id: int, token: str) -> bytes:

@@ -1,4 +1,5 @@
-"""What is said to one procedure that runs, or asked of it: signals, completions, queries, updates.
+"""What is said to one procedure that runs, or asked of it: signals, completions, queries, updates,
+and the events that it emits.
 
 Requests are maps, as they come over the network (control.py has the list); each may be repeated: a
 signal and an update have a key, a completion its token, a query changes nothing.
@@ -17,7 +18,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.queries import VALIDATES
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission, checked_name, checked_text
-from procedures.pools import inbox
+from procedures.pools import emitted, inbox
 from procedures.pools.rows import Rows
 
 _KEY_CHARS_MAX: Final = limits.NONCE_CHARS_MAX - len(inbox.update_name(""))
@@ -97,9 +98,7 @@ class Talk:
         id, executor = id_of(args), self._executor
         name = checked_name("update", args.get("name"))
         key = checked_text("key", args.get("key"), _KEY_CHARS_MAX)
-        wait_ms = args.get("wait_ms") or 0
-        if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
-            raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
+        wait_ms = _number(args, "wait_ms", 0, limits.WAIT_MS_MAX)
         what = "the arguments of an update"
         data = plain_data.encode([key, args.get("args")], what, limits.PROCEDURE_SIGNAL_BYTES_MAX)
         until_ms = executor.now_ms() + wait_ms
@@ -123,6 +122,27 @@ class Talk:
                 await asyncio.wait([changed], timeout=left_ms / 1000)
         ok, value = found
         return {"done": True, ("result" if ok else "error"): value}
+
+    async def events(self, args: dict[str, Any]) -> dict[str, Any]:
+        """What it emitted after a position; waits for more as long as the caller does."""
+        id, executor = id_of(args), self._executor
+        after = _number(args, "after", 0, (1 << 53) - 1)
+        limit = _number(args, "limit", 1, limits.PROCEDURE_EVENTS_PAGE_MAX, 100)
+        until_ms = executor.now_ms() + _number(args, "wait_ms", 0, limits.WAIT_MS_MAX)
+        name = checked_name("event", args["name"]) if args.get("name") else ""
+        while True:
+            with executor.listening(id) as changed:
+                ended = (await executor.find(id)).ended
+                found = await emitted.after(self._rows, id, after, limit)
+                left_ms = until_ms - executor.now_ms()
+                if found or ended or left_ms <= 0:
+                    break
+                await asyncio.wait([changed], timeout=left_ms / 1000)
+        return {
+            "items": [one._asdict() for one in found if name in ("", one.name)],
+            "after": found[-1].position if found else after,
+            "ended": ended and not found,
+        }
 
     async def _send_update(self, record: Record, said: _Said, args: object) -> None:
         """Keep it, unless it is kept. Raises what its validator says of it: then it is not."""
@@ -164,6 +184,15 @@ def _said(args: dict[str, Any]) -> _Said:
             raise InvalidArgument(f"{text!r:.80} is how an update is kept: send it with update")
     inbox.check_signal(*said)
     return said
+
+
+def _number(args: dict[str, Any], name: str, low: int, high: int, default: int = 0) -> int:
+    value = args.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidArgument(f"{name} must be {low} to {high}, got {value!r:.40}")
+    return value
 
 
 def id_of(args: dict[str, object]) -> int:

@@ -16,6 +16,7 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "complete": ("POST", "/v1/completions"),
     "query": ("POST", "/v1/procedures/{id}/queries/{name}"),
     "update": ("POST", "/v1/procedures/{id}/updates/{name}"),
+    "events": ("GET", "/v1/procedures/{id}/events"),
     "abort": ("POST", "/v1/procedures/{id}/abort"),
     "bypass": ("POST", "/v1/procedures/{id}/bypass"),
     "retry": ("POST", "/v1/procedures/{id}/retry"),

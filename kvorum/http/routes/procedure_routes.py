@@ -70,6 +70,11 @@ _EXPLAINED: Final = object_of(
 _SENT: Final = object_of(sent={"type": "boolean"})
 _ANSWER: Final = object_of(result={})
 _UPDATED: Final = OBJECT
+_EVENTS: Final = object_of(
+    items={"type": "array", "items": OBJECT},
+    after={"type": "integer"},
+    ended={"type": "boolean"},
+)
 _COMPLETED: Final = object_of(completed={"type": "boolean"})
 _SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
 _READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
@@ -244,6 +249,36 @@ async def update_procedure(node: Node, id: Id, name: str, body: Change) -> objec
     409 `ENDED`: it ended without an answer.
     """
     return await node.control("update", {**body.given(), "id": id, "name": name})
+
+
+@ROUTES.on("GET", "/v1/procedures/{id}/events", _READ, _EVENTS, 404)
+async def procedure_events(
+    node: Node,
+    id: Id,
+    after: Annotated[
+        int | None, digits(0, (1 << 53) - 1), Query(description="Only those above this position.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        digits(1, limits.PROCEDURE_EVENTS_PAGE_MAX),
+        Query(description="So many at most; 100 if left out."),
+    ] = None,
+    name: Annotated[TextOrNone, Query(description="Only those of this name.")] = None,
+    wait_ms: Annotated[
+        int | None,
+        digits(0, limits.WAIT_MS_MAX),
+        Query(description="Wait so long if there is none."),
+    ] = None,
+) -> object:
+    """Read what a procedure emits
+
+    Each event has `position`, `name`, `at_ms` and `value`. `after`: ask on with it. `ended`: there
+    are no more, and none will come. With `Accept: text/event-stream` they come as a stream of
+    server-sent events `emitted`, with their position as id, so `Last-Event-ID` goes on; `end` is
+    the last one.
+    """
+    asked = {"id": id, "after": after, "limit": limit, "name": name, "wait_ms": wait_ms}
+    return await node.control("events", asked)
 
 
 @ROUTES.on("POST", "/v1/completions", _COMPLETE, _COMPLETED, 404, 409, 413)

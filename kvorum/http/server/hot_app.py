@@ -137,6 +137,9 @@ class HotApi:
         elif path.startswith(watch.PATH):
             await self._watches.serve(scope, receive, send)
             return
+        elif watch.is_of_procedure(path, scope["headers"]):
+            await self._watches.serve_emitted(scope, receive, send)
+            return
         else:  # a name's own slashes are still encoded there, and part it from others here
             # FastAPI's routes know GET alone; uvicorn leaves out the body of what was a HEAD.
             method = "GET" if scope["method"] == "HEAD" else scope["method"]

@@ -1,7 +1,8 @@
 """GET /v1/watch/{ns}/{table}: a table's committed transactions as server-sent events
-(kvorum/http/wire/sse.py), until the client goes away or the node stops.
+(kvorum/http/wire/sse.py), until the client goes away or the node stops. The same of the events of a
+procedure, GET /v1/procedures/{id}/events, for clients that accept such a stream.
 
-A bare ASGI route, because it streams. What is wrong with the request is an ordinary error reply:
+Bare ASGI routes, because they stream. What is wrong with the request is an ordinary error reply:
 the first event is there before the headers are sent. Later errors are an event `error`, the last
 one. More is asked for when the connection took what was sent, so a client that does not read holds
 one look of its feed and a full socket, nothing else. `Last-Event-ID`, which browsers send when they
@@ -11,14 +12,15 @@ connect again, wins over `from`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final, Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
-from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
-from kv.base.rights import Action
+from kv.base.limits import FEED_HEARTBEAT_MS, PROCEDURE_EVENTS_WAIT_MS, WATCHERS_MAX
+from kv.base.rights import Action, Kind, Resource
 from kvorum.api.backend import Backend
-from kvorum.api.watching import Event, Watcher, WatchSpec
+from kvorum.api.watching import WatchSpec
 from kvorum.audit.audited_backend import is_refused
 from kvorum.http.server.authentication import Door
 from kvorum.http.server.causal_tokens import CausalTokens
@@ -39,6 +41,9 @@ from kvorum.http.wire.request import (
 READS: Final = frozenset({Action.READ})
 PATH: Final = b"/v1/watch/"
 ROUTE: Final = "/v1/watch"
+EMITTED: Final = "/v1/procedures/{id}/events"
+_PROCEDURES: Final = b"/v1/procedures/"
+_EVENTS: Final = b"/events"
 _WRITE_BYTES: Final = 64 * 1024
 _COMMENT_S: Final = 2 * FEED_HEARTBEAT_MS / 1000  # where not even a heartbeat comes
 _HEADERS: Final = [
@@ -49,6 +54,62 @@ _HEADERS: Final = [
 
 
 Still = Callable[[], Awaitable[None]]
+
+
+class Source(Protocol):
+    """What a stream is made of. `next` gives None once it is over."""
+
+    async def next(self) -> Any: ...
+
+    def ready(self) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class Opened(NamedTuple):
+    """A stream that may begin. `still` raises why it may not go on."""
+
+    source: Source
+    still: Still
+
+
+class Told(NamedTuple):
+    """An event of a procedure, as it is sent."""
+
+    data: bytes
+
+
+class _Emitted:
+    """The events of a procedure, until it ends."""
+
+    def __init__(self, backend: Backend, procedure: int, after: int, name: str) -> None:
+        self._backend, self._id, self._after, self._name = backend, procedure, after, name
+        self._here: deque[Told] = deque()
+        self._asked = self._over = False
+
+    async def next(self) -> Told | None:
+        """The first one comes at once: there may be nothing for long, and a client wants to know
+        that it is connected.
+        """
+        if not self._here and not self._over:
+            wait_ms = PROCEDURE_EVENTS_WAIT_MS if self._asked else 0
+            self._asked = True
+            asked = {"id": self._id, "after": self._after, "name": self._name, "wait_ms": wait_ms}
+            found = await self._backend.control("events", asked)
+            self._after = found["after"]
+            self._here += [Told(sse.emitted_bytes(one)) for one in found["items"]]
+            if found["ended"]:
+                self._over = True
+                self._here.append(Told(sse.END))
+            elif not self._here:
+                self._here.append(Told(sse.COMMENT))
+        return self._here.popleft() if self._here else None
+
+    def ready(self) -> Told | None:
+        return self._here.popleft() if self._here else None
+
+    async def close(self) -> None:
+        pass
 
 
 class Observer(Protocol):
@@ -84,10 +145,46 @@ class Watches:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, from its first byte to its end."""
-        request = Request(scope, receive)
+        await self._serve(ROUTE, self._watch, Request(scope, receive), receive, send)
+
+    async def serve_emitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same of the events of a procedure."""
+        await self._serve(EMITTED, self._emitted, Request(scope, receive), receive, send)
+
+    async def _watch(self, request: Request) -> Opened:
+        ns, table, spec = _asked(request)
+        request.needs(READS, ns, table)
+
+        async def still() -> None:
+            await self._door.look_again(request)
+            request.needs(READS, ns, table)
+
+        return Opened(await self._backend.watch(ns, table, spec), still)
+
+    async def _emitted(self, request: Request) -> Opened:
+        id, after, name = _asked_emitted(request)
+        info = None if request.may is None else await self._backend.procedure(id, 0)
+
+        async def still() -> None:
+            await self._door.look_again(request)
+            if request.may is not None and info is not None:
+                request.may(READS, Resource(Kind.PROCEDURE_TYPE, info.name))
+
+        if request.may is not None and info is not None:
+            request.may(READS, Resource(Kind.PROCEDURE_TYPE, info.name))
+        return Opened(_Emitted(self._backend, id, after, name), still)
+
+    async def _serve(
+        self,
+        route: str,
+        begin: Callable[[Request], Awaitable[Opened]],
+        request: Request,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         began = self._monotonic()
         self._open += 1
-        watcher: Watcher | None = None
+        source: Source | None = None
         try:
             if self._open > WATCHERS_MAX:
                 raise Busy(
@@ -97,57 +194,50 @@ class Watches:
                 )
             await self._door.enter(request)
             await self._tokens.hear(request)
-            ns, table, spec = _asked(request)
-            request.needs(READS, ns, table)
-            watcher = await self._backend.watch(ns, table, spec)
-            first = await self._first(watcher, receive)
+            source, still = await begin(request)
+            first = await self._first(source, receive)
             # How long until there was something to tell; how long it lasts is no latency.
-            self._observer.observe(ROUTE, 200, self._monotonic() - began)
+            self._observer.observe(route, 200, self._monotonic() - began)
             if first is not None:
-
-                async def still() -> None:
-                    await self._door.look_again(request)
-                    request.needs(READS, ns, table)
-
-                await self._stream(watcher, first, still, receive, send)
+                await self._stream(route, source, first, still, receive, send)
         except KvorumError as e:
             is_refused(e)
-            await self._refuse(refusal(e, request.formats.reply), began, send)
+            await self._refuse(route, refusal(e, request.formats.reply), began, send)
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
-            self._observer.failed(ROUTE, e)
-            await self._refuse(refusal(internal(), request.formats.reply), began, send)
+            self._observer.failed(route, e)
+            await self._refuse(route, refusal(internal(), request.formats.reply), began, send)
         finally:
             self._open -= 1
             self._door.leave(request)
-            if watcher is not None:
-                await watcher.close()
+            if source is not None:
+                await source.close()
 
-    async def _refuse(self, answer: Reply, began: float, send: Send) -> None:
+    async def _refuse(self, route: str, answer: Reply, began: float, send: Send) -> None:
         await send_reply(send, answer)
-        self._observer.observe(ROUTE, answer.status, self._monotonic() - began)
+        self._observer.observe(route, answer.status, self._monotonic() - began)
 
-    async def _first(self, watcher: Watcher, receive: Receive) -> Event | None:
+    async def _first(self, source: Source, receive: Receive) -> Any:
         """None: the client went away, or the node stops, before there was anything."""
         async with _Ends(receive, self._stopping) as ends:
-            return await ends.before(watcher.next())
+            return await ends.before(source.next())
 
     async def _stream(
-        self, watcher: Watcher, first: Event, still: Still, receive: Receive, send: Send
+        self, route: str, source: Source, first: Any, still: Still, receive: Receive, send: Send
     ) -> None:
         """`still`: raises why it may not go on; asked before each event, and they do not stop."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await _send_body(send, sse.event_bytes(first))
+        await _send_body(send, _bytes(first))
         try:
             async with _Ends(receive, self._stopping) as ends:
-                while (event := await ends.before(watcher.next(), send)) is not None:
+                while (event := await ends.before(source.next(), send)) is not None:
                     await still()
-                    await _send_body(send, _with_ready(watcher, event))
+                    await _send_body(send, _with_ready(source, event))
             if self._stopping.is_set():
                 raise Unavailable("the node stops: go on at another one", code="STOPPING")
         except KvorumError as e:
             await _send_body(send, sse.error_bytes(e))
         except Exception as e:  # noqa: BLE001 - the boundary: the reply has begun, so the error goes into it
-            self._observer.failed(ROUTE, e)
+            self._observer.failed(route, e)
             await _send_body(send, sse.error_bytes(internal()))
         await send({"type": "http.response.body", "body": b""})
 
@@ -171,12 +261,38 @@ def _asked(request: Request) -> tuple[str, str, WatchSpec]:
     return ns, table, WatchSpec(above, prefix)
 
 
-def _with_ready(watcher: Watcher, event: Event) -> bytes:
+def is_of_procedure(path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a request asks for a stream of a procedure's events."""
+    if not (path.startswith(_PROCEDURES) and path.endswith(_EVENTS)):
+        return False
+    return any(name == b"accept" and sse.CONTENT_TYPE in value for name, value in headers)
+
+
+def _asked_emitted(request: Request) -> tuple[int, int, str]:
+    """Of which procedure, after which position, of which name."""
+    if request.method != "GET":
+        raise wrong_method(request.method, READING[:1])
+    text = request.path[len(_PROCEDURES) : -len(_EVENTS)].decode("latin-1")
+    id = int(fields.VERSION.convert(text, "id"))
+    query = Query(request.query_string)
+    after, name = query.version("after") or 0, query.text("name") or ""
+    query.done()
+    for header, value in request.headers:
+        if header == b"last-event-id" and value:
+            after = fields.VERSION.convert(path_text(value, header.decode()), "Last-Event-ID")
+    return id, after, name
+
+
+def _bytes(event: Any) -> bytes:
+    return event.data if isinstance(event, Told) else sse.event_bytes(event)
+
+
+def _with_ready(source: Source, event: Any) -> bytes:
     """The event, and those after it that are there already: one write for many small ones."""
-    data = [sse.event_bytes(event)]
+    data = [_bytes(event)]
     size = len(data[0])
-    while size < _WRITE_BYTES and (more := watcher.ready()) is not None:
-        data.append(sse.event_bytes(more))
+    while size < _WRITE_BYTES and (more := source.ready()) is not None:
+        data.append(_bytes(more))
         size += len(data[-1])
     return b"".join(data)
 
@@ -206,9 +322,7 @@ class _Ends:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def before(
-        self, work: Coroutine[object, None, Event], send: Send | None = None
-    ) -> Event | None:
+    async def before(self, work: Coroutine[object, None, Any], send: Send | None = None) -> Any:
         """What `work` gives, None if the stream ends before. Meanwhile comments keep it alive."""
         task = asyncio.get_running_loop().create_task(work)
         try:

@@ -8,12 +8,16 @@
 
 `changes` and `snapshot`: {"version", "part", "last", "changes": [{"key", "value" | null,
 "expires_ms"?}]}; `resolved`: {"version"}; `error`: the body of an error reply, with the `status`
-that it would have; then the stream ends. Keys and values are those of JSON bodies
+that it would have; then the stream ends.
+
+Of a procedure's events: `emitted`: {"position", "name", "at_ms", "value"}, with the position as id,
+and `end`: {}, the last one. Keys and values are those of JSON bodies
 (kvorum.http.wire.codec).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +32,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 COMMENT = b":\n\n"
 CONTENT_TYPE = b"text/event-stream"
+END = b"event: end\ndata: {}\n\n"
 
 
 def event_bytes(event: Event) -> bytes:
@@ -38,6 +43,12 @@ def event_bytes(event: Event) -> bytes:
         data |= {"part": event.part, "last": event.last, "changes": changes}
     id_ = b"id: %d\n" % event.version if event.last else b""
     return b"%bevent: %b\ndata: %b\n\n" % (id_, event.kind.encode(), _encode(data))
+
+
+def emitted_bytes(event: Mapping[str, Any]) -> bytes:
+    """An event of a procedure (procedures/pools/emitted.py)."""
+    data = _encode(plain(event, packed=False))
+    return b"id: %d\nevent: emitted\ndata: %b\n\n" % (event["position"], data)
 
 
 def error_bytes(error: KvorumError) -> bytes:

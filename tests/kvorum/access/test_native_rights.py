@@ -363,7 +363,7 @@ def test_a_procedure_is_asked_for_by_its_type(cluster: Cluster) -> None:
         with pytest.raises(Forbidden):
             call(backend.beat_lock(int(other), 0))
         own = {"token": f"ext-aa-{mine}-0", "name": "go", "key": "k", "reason": "why"}
-        for what in ("abort", "bypass", "retry", "explain", "signal", "query", "update"):
+        for what in ("abort", "bypass", "retry", "explain", "signal", "query", "update", "events"):
             with pytest.raises(Forbidden):  # the right to the one that a token names is not enough
                 call(backend.control(what, {**own, "id": int(hidden)}))
         db.abort_procedure(mine, "done", actor="me")

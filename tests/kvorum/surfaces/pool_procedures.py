@@ -72,6 +72,20 @@ async def talker(flow: kvorum.Flow, args: Any) -> Any:
     return got
 
 
+@kvorum.workflow("more.teller")
+async def teller(flow: kvorum.Flow, args: Any) -> Any:
+    """Emits what it is signalled, until that is None."""
+
+    async def tell(ctx: Any, what: Any) -> Any:
+        ctx.emit("heard", what)
+        return what
+
+    flow.emit("begun", {"bytes": b"\xff", "args": args})
+    while await flow.step(tell, await flow.signal("say")) is not None:
+        pass
+    flow.emit("end")
+
+
 @kvorum.workflow("more.typed_talker")
 async def typed_talker(flow: kvorum.Flow, order: Order) -> Order:
     async def more(ctx: Any, count: int) -> int:

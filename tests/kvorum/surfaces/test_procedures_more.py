@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
+from typer.testing import CliRunner
 
 import kvorum
+from kvorum.cli.main import app
 from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import SURFACES, Served
@@ -259,3 +263,66 @@ def test_u1_a_type_is_paused(db: kvorum.Database) -> None:
     with pytest.raises(kvorum.NotFound) as told:
         db.resume("type", "more.quick")
     assert told.value.code == "NOT_PAUSED"
+
+
+def test_j36_events_through_every_surface(own: Served, db: kvorum.Database) -> None:
+    """A client got them otherwise than others, or not at once, or lost its place."""
+    id = db.submit("more.teller", 7)
+    for said in ("a", {"b": 1}, None):
+        db.signal(id, "say", said)
+    with db.events(id) as events:
+        found = [(event.position, event.name, event.value) for event in events]
+    assert found == [
+        (1, "begun", {"bytes": b"\xff", "args": 7}),
+        (2, "heard", "a"),
+        (3, "heard", {"b": 1}),
+        (4, "heard", None),
+        (5, "end", None),
+    ]
+    later = list(db.events(id, after=2, name="heard", follow=False))
+    assert [event.position for event in later] == [3, 4]
+    assert all(event.at_ms > 1_000_000_000_000 for event in later)
+    with pytest.raises(kvorum.NotFound) as unknown:
+        next(db.events(id + 1_000_000))
+    assert unknown.value.code == "PROCEDURE_NOT_FOUND"
+    with pytest.raises(kvorum.InvalidArgument):
+        db.events(id, after=-1)
+
+
+def test_j36_over_http_they_are_a_long_poll_or_a_stream(own: Served) -> None:
+    """A browser connects again and gets them twice, or a poll returns before there is anything."""
+    db, url = own.by_name["sdk"], f"http://127.0.0.1:{own.base + 2}/v1/procedures"
+    id = db.submit("more.teller")
+    polled = httpx.get(f"{url}/{id}/events", params={"wait_ms": 5_000}).json()
+    assert (polled["after"], polled["ended"]) == (1, False)
+    assert httpx.get(f"{url}/{id}/events", params={"after": 1}).json()["items"] == []
+    headers = {"accept": "text/event-stream"}
+    with httpx.stream("GET", f"{url}/{id}/events", headers=headers, timeout=20) as stream:
+        lines = stream.iter_lines()
+        assert [next(lines) for _ in range(2)] == ["id: 1", "event: emitted"]
+        db.signal(id, "say", "x")
+        assert "id: 2" in lines
+        told = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+        assert (told["position"], told["name"], told["value"]) == (2, "heard", "x")
+    db.signal(id, "say", None)
+    assert db.wait(id) is None
+    again = httpx.get(f"{url}/{id}/events", headers={**headers, "last-event-id": "2"}).text
+    assert [line for line in again.split("\n") if line.startswith(("id", "event"))] == [
+        *("id: 3", "event: emitted", "id: 4", "event: emitted", "event: end")
+    ]
+    assert httpx.get(f"{url}/999999999/events", headers=headers).status_code == 404
+    assert httpx.get(f"{url}/x/events", headers=headers).status_code == 400
+
+
+def test_j36_the_command_line_follows(own: Served) -> None:
+    """`kvorum proc events --follow` ended before the procedure, or never."""
+    db = own.by_name["sdk"]
+    id = db.submit("more.teller", 1)
+    for said in ("tea", None):
+        db.signal(id, "say", said)
+    connect = f"kvorum://127.0.0.1:{own.base}"
+    shown = CliRunner().invoke(
+        app, ["proc", "events", str(id), "--after", "1", "--follow", "--connect", connect]
+    )
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout == '2\theard\t"tea"\n3\theard\tnull\n4\tend\tnull\n'

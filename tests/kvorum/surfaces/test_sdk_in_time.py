@@ -33,6 +33,7 @@ ASKS_NOBODY = {
     "Database.close",
     "Database.table",
     "Database.session_token",
+    "Database.events",
     "Database.watch",
     "Snapshot.table",
     "Transaction.table",
