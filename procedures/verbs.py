@@ -37,12 +37,12 @@ from kv.base.verbs import CLUSTER, Caller, Repeat, Request, Subject, verb
 Packed = Annotated[bytes, octets(limits.FRAME_BYTES_MAX)]
 Map = Annotated[dict[str, Any], mapping]
 Partitions = Annotated[list[int], items(integer(1, PARTITION_ID_MAX), limits.SPLIT_KEYS_MAX + 1, 1)]
-PROC_LISTS: Final = frozenset({"audit.page"})
+PROC_LISTS: Final = frozenset({"audit.page", "past.list"})
 """What PROC_CONTROL answers everybody, with what he may see."""
 PROC_QUESTIONS: Final = frozenset(
     {
         *("schedule.list", "schedule.times", "queue.list", "pause.list", "audit.page"),
-        *("explain", "live", "query", "events"),
+        *("explain", "live", "query", "events", "past", "past.record", "past.list"),
     }
 )
 

@@ -10,6 +10,7 @@ node's consecutive ones are STEP apart.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 LOGICAL_BITS: Final = 18
@@ -36,6 +37,20 @@ def ago_ms(text: str) -> int | None:
     """How many ms ago a text like -10s says; None: it says something else."""
     found = _AGO.fullmatch(text.strip())
     return None if found is None else round(float(found[1]) * _MS[found[2]])
+
+
+def of_time(text: str) -> int | None:
+    """The timestamp of a time like 2026-01-31 12:00:00+00 (UTC unless it says so); None: it is no
+    such text.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    ms = round(moment.timestamp() * 1000)
+    return compose(ms) if ms > 0 else None
 
 
 def parse(text: str, what: str = "timestamp") -> int:

@@ -12,6 +12,7 @@ from kvorum.api.model import ProcedureInfo
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 from kvorum.sdk.sync import Database
+from procedures.engine.procedure import procedure_name
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
 _KEEPS_CHARS = 60
@@ -39,10 +40,20 @@ def list_procedures(
 
 
 @app.command("show")
-def show(procedure: Id, connect: Connect = None, json: Json = False) -> None:
+def show(
+    procedure: Id,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="As it was then: a version, -10s, or a time (of UTC, if not said)."
+        ),
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
     """Print all about one procedure."""
     with opened(connect, json) as db:
-        info = db.procedure(procedure)
+        info = db.procedure(procedure, at=at)
     _print(info, json)
 
 
@@ -86,6 +97,55 @@ def wait(
     """Wait for the end of a procedure and print its result. Exit code 1 if it failed."""
     with opened(connect, json) as db:
         _finish(db, procedure, timeout_ms, json)
+
+
+@app.command("replay")
+def replay(
+    procedure: Id,
+    module: Annotated[str, typer.Argument(help="Where the code is, with which it is executed.")],
+    step: Annotated[str, typer.Option(help="Which step; its newest execution.")] = "",
+    last: Annotated[int, typer.Option(help="The so many-th execution, from the end.", min=1)] = 1,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of those that had ended by then.")
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Execute a step again with other code, on what it saw then, and print what differs. Nothing is
+    written, and effects outside are refused. Exit code 1 if something differs.
+    """
+    from kvorum.steps.modules import declared
+
+    with opened(connect, json) as db:
+        name = db.procedure(procedure, at=at).name
+        found = [one for one in declared([module]) if procedure_name(one) == name]
+        if not found:
+            output.die(InvalidArgument(f"{module} declares no procedure {name}"), as_json=json)
+        answer = db.replay_procedure(procedure, found[-1], step=step, last=last, at=at).to_plain()
+    if json:
+        output.emit(answer)
+    else:
+        _print_replay(answer)
+    if not answer["same"]:
+        raise typer.Exit(1)
+
+
+def _print_replay(answer: dict[str, Any]) -> None:
+    moment = f"the snapshot {answer['at']}"
+    output.lines([f"step {answer['step']} of procedure {answer['id']}, on {moment}"])
+    output.lines([f"it ended: {answer['before']}; now: {answer['after']}"])
+    if answer["error"]:
+        output.lines([f"error: {answer['error']['code']}: {answer['error']['message']}"])
+    if answer["state"] != answer["new_state"]:
+        output.lines([f"then: {answer['state']}", f"now:  {answer['new_state']}"])
+    rows = [
+        (one["table"], one["key"], one["wrote"], one["writes"]) for one in answer["differences"]
+    ]
+    if rows:
+        output.table(("TABLE", "KEY", "IT WROTE", "IT WOULD WRITE"), rows)
+    output.lines([f"refused: {one}" for one in answer["effects_refused"]])
+    if answer["same"]:
+        output.lines(["the same as then"])
 
 
 @app.command("dump")

@@ -170,6 +170,7 @@ class Sockets:
 
 
 if TYPE_CHECKING:  # a node without procedures of users needs none of it
+    from procedures.engine.registry import ProcedureType
     from procedures.engine.runner import Runner
 
 
@@ -199,6 +200,8 @@ class Ports:
     """Of clients' connections, over all ports of the process."""
     steps: Callable[[Sequence[str]], Runner] | None = None
     """Calls the steps of these modules; None: the node does, on its loop and in its threads."""
+    procedures: Sequence[ProcedureType] = ()
+    """What the node offers beside the procedures of its modules."""
 
 
 def secured(ports: Ports, tls_dir: str) -> Ports:

@@ -31,6 +31,8 @@ CONTROLLED: Final[Mapping[str, Action]] = {
     "bypass": Action.OPERATE,
     "retry": Action.OPERATE,
     "explain": Action.READ,
+    "past": Action.READ,
+    "past.record": Action.OPERATE,
 }
 """What PROC_CONTROL does with one procedure."""
 

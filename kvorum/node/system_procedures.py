@@ -76,6 +76,8 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     if modules := node.config.procedure_modules:
         for cls in declared(modules):
             registry.add(cls)
+    for one in node.ports.procedures:
+        registry.put(one)
     return registry
 
 

@@ -17,6 +17,9 @@ from typing import Any
 from kv.base.ports import Rng
 from kvorum.api import site_links
 from kvorum.api.backend import Backend
+from kvorum.api.replays import Replay
+from kvorum.sdk.tables import snapshot_at
+from procedures.engine.registry import Declared, declaration
 
 Answer = dict[str, Any]
 
@@ -90,6 +93,27 @@ class AsyncOperating:
     async def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
         return dict(await self._backend.control("explain", {"id": procedure}))
+
+    async def replay_procedure(
+        self,
+        procedure: int,
+        code: Declared,
+        *,
+        step: str = "",
+        last: int = 1,
+        at: int | str | None = None,
+    ) -> Replay:
+        """Execute a step again with this code, on the snapshot that it had: what it would write and
+        answer, compared with what it did. Nothing is written; effects outside are refused. `step`:
+        its newest execution, or the `last`-th from the end, before the moment `at`; left out, of
+        any step. Native connections only. Raises NotFound, SnapshotTooOld, Refused
+        (NOT_REPLAYABLE).
+        """
+        from kvorum.sdk.replaying import replayed  # who only uses the database needs no engine
+
+        moment = snapshot_at(at)
+        types = declaration(code)
+        return await replayed(self._backend, procedure, types, step=step, last=last, at=moment)
 
     async def audit(
         self, procedure: int = 0, *, limit: int = 100, before: int = 0

@@ -19,6 +19,7 @@ from kvorum.api.outcome import answer_of, result_of
 from kvorum.api.procedure_events import AsyncProcedureEvents
 from kvorum.api.submit_options import start_options, submitted
 from kvorum.sdk.operation_deadlines import MARGIN_MS
+from kvorum.sdk.tables import snapshot_at
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
@@ -193,9 +194,16 @@ class AsyncRunning:
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return list(await self._backend.control("queue.list", {}))
 
-    async def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
-        """What a procedure is doing; waits up to `wait_ms` for its end."""
-        return await self._backend.procedure(procedure, wait_ms)
+    async def procedure(
+        self, procedure: int, *, wait_ms: int = 0, at: int | str | None = None
+    ) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end. `at`: what its record said
+        then, as `at` of a read; also of one that is forgotten by now. Raises SnapshotTooOld.
+        """
+        if at is None:
+            return await self._backend.procedure(procedure, wait_ms)
+        request = {"id": procedure, "at": str(snapshot_at(at))}
+        return ProcedureInfo.of(await self._backend.control("past", request))
 
     async def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
         """The result of a procedure, once it has one. `timeout_ms` left out: that of `connect`, if

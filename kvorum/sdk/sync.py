@@ -37,6 +37,7 @@ from kvorum.api.model import (
 )
 from kvorum.api.outcome import Retries
 from kvorum.api.procedure_events import AsyncProcedureEvents, ProcedureEvent
+from kvorum.api.replays import Replay
 from kvorum.api.watching import AsyncWatch, Event
 from kvorum.sdk.database import AsyncDatabase, T
 from kvorum.sdk.facade import Facade
@@ -1096,9 +1097,13 @@ class Database(Facade[AsyncDatabase]):
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return self._call(self._async.queues())
 
-    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
-        """What a procedure is doing; waits up to `wait_ms` for its end."""
-        return self._call(self._async.procedure(procedure, wait_ms=wait_ms))
+    def procedure(
+        self, procedure: int, *, wait_ms: int = 0, at: int | str | None = None
+    ) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end. `at`: what its record said
+        then, as `at` of a read; also of one that is forgotten by now. Raises SnapshotTooOld.
+        """
+        return self._call(self._async.procedure(procedure, wait_ms=wait_ms, at=at))
 
     def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
         """The result of a procedure, once it has one. `timeout_ms` left out: that of `connect`, if
@@ -1291,6 +1296,25 @@ class Database(Facade[AsyncDatabase]):
     def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
         return self._call(self._async.explain_procedure(procedure))
+
+    def replay_procedure(
+        self,
+        procedure: int,
+        code: Declared,
+        *,
+        step: str = "",
+        last: int = 1,
+        at: int | str | None = None,
+    ) -> Replay:
+        """Execute a step again with this code, on the snapshot that it had: what it would write and
+        answer, compared with what it did. Nothing is written; effects outside are refused. `step`:
+        its newest execution, or the `last`-th from the end, before the moment `at`; left out, of
+        any step. Native connections only. Raises NotFound, SnapshotTooOld, Refused
+        (NOT_REPLAYABLE).
+        """
+        return self._call(
+            self._async.replay_procedure(procedure, code, step=step, last=last, at=at)
+        )
 
     def audit(
         self, procedure: int = 0, *, limit: int = 100, before: int = 0

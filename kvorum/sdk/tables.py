@@ -54,19 +54,20 @@ def scan_spec(
 
 
 def snapshot_at(at: int | str | None) -> int:
-    """A snapshot timestamp, or that of so long ago ("-10s"); None = the newest. Raises
-    InvalidArgument.
+    """A snapshot timestamp, that of so long ago ("-10s"), or of a time ("2026-01-31 12:00", UTC
+    unless it says so); None = the newest. Raises InvalidArgument.
     """
     if at is None:
         return 0
     if isinstance(at, str):
         try:
-            at = ago(at) or at
+            at = ago(at) or (int(at) if at.isdecimal() else timestamps.of_time(at)) or at
         except ValueError as e:
             raise InvalidArgument(f"at: {e}") from None
     if type(at) is not int or not 0 < at <= timestamps.MAX:
         raise InvalidArgument(
-            f"at must be a timestamp or a version, or how long ago ('-10s'), got {at!r:.60}"
+            "at must be a timestamp or a version, how long ago ('-10s'), or a time "
+            f"('2026-01-31 12:00'), got {at!r:.60}"
         )
     return at
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from kv.base.connection_slots import Seats
 from kv.base.ids import TableId
 from kv.base.limits import (
+    PROCEDURE_LOOKED_MAX,
     SQL_CONNECTIONS_MAX,
     SQL_MEMORY_BYTES_DEFAULT,
     SQL_SCHEMA_TTL_MS,
@@ -40,6 +41,7 @@ from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
 from sqlproxy.analytic.analytic import DuckAnalytic
+from sqlproxy.analytic.engine import Threads
 from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.privileges import Place
@@ -115,6 +117,7 @@ class Front:
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
         statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
         log: StampLog | None = None,
+        threads: Threads | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
@@ -128,10 +131,11 @@ class Front:
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})",
             self._providers(),
             last=self._last,
+            past={"procedures": self._procedures_then},
         )
         share = Share(memory_bytes, threading.Lock())
         audit = None if log is None else SqlAudit(log, rng.token)
-        self._analytic = DuckAnalytic(home, share)
+        self._analytic = DuckAnalytic(home, share, threads)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
         self._notifier = Notifier(txn)
@@ -300,6 +304,17 @@ class Front:
     async def _last(self, sequence: SequenceRow) -> int | None:
         last, _, called = await self._numbers.stand(sequence)
         return last if called else None
+
+    async def _procedures_then(self, at: int) -> Sequence[Mapping[str, object]]:
+        """As their records said at a timestamp."""
+        found: list[Mapping[str, object]] = []
+        before = 0
+        while True:
+            page = await self._surface.control("past.list", {"at": at, "before": before})
+            found += page["items"]
+            before = page["before"]
+            if not before or len(found) >= PROCEDURE_LOOKED_MAX:
+                return found
 
     def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, object]]]]]:
         surface = self._surface

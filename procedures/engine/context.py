@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from kv.base import limits, ops
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
@@ -40,6 +40,14 @@ from txn.shared.refusals import renumber
 T = TypeVar("T")
 TakeIds = Callable[[int], Awaitable[int]]  # the first of so many
 Bytes = bytes | str  # text is taken as UTF-8
+
+
+class Watch(Protocol):
+    """Whoever wants to know which functions a workflow carries out (kvorum/testing)."""
+
+    def __call__(self, ctx: StepContext, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called in its place, async if `fn` is."""
+        ...
 
 
 class Tables(Protocol):
@@ -232,6 +240,11 @@ class StepTxn:
         """The snapshot, if the step read anything."""
         return self._reads
 
+    @property
+    def read_ts(self) -> int:
+        """Of that snapshot; 0 = nothing was read."""
+        return 0 if self._reads is None else self._reads.start_ts
+
     def forget(self) -> None:
         """Drop all that was written; what was read stays read."""
         self._later.clear()
@@ -360,6 +373,9 @@ class SyncStepTxn:
 
     def wait(self, coro: Coroutine[object, None, T]) -> T:
         """Run on the loop, wait in this thread."""
+        # A simulated loop stands still while its threads run.
+        if (wait := getattr(self._loop, "wait_in_thread", None)) is not None:
+            return cast("T", wait(coro))
         return asyncio.run_coroutine_threadsafe(coro, self._loop).result()
 
 
@@ -451,6 +467,7 @@ class StepContext(Outside):
         "too_early",
         "txn",
         "wake",
+        "watch",
     )
 
     def __init__(
@@ -472,6 +489,7 @@ class StepContext(Outside):
         take_ids: TakeIds | None = None,
     ) -> None:
         self.threads: Executor | None = None  # for parts of it
+        self.watch: Watch | None = None
         self._early = early
         self._take_ids = take_ids  # for procedures that it starts
         self._starts: list[Start] = []
@@ -600,6 +618,10 @@ class StepContext(Outside):
             raise _too_large("events of one step", most, len(self._emits) + 1)
         data = plain_data.encode(plain_of(value, what), what, limits.PROCEDURE_EVENT_BYTES_MAX)
         self._emits.append(Emitted(name, data))
+
+    def watched(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called for `fn`."""
+        return fn if self.watch is None else self.watch(self, fn)
 
     # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
     async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:

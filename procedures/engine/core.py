@@ -126,6 +126,7 @@ class Ran:
     start_ms: int
     now_ms: int
     wake: str = ""  # as its context said
+    read_ts: int = 0  # of its snapshot; 0 = it read nothing
 
 
 # ---------------------------------------------------------------------- what comes next
@@ -674,7 +675,8 @@ def _logged(
     flow: Flow,
     created: tuple[Record, ...] = (),
 ) -> Change:
-    entry = Entry(step, outcome, ran.attempt, ran.start_ms, max(0, ran.now_ms - ran.start_ms))
+    took_ms = max(0, ran.now_ms - ran.start_ms)
+    entry = Entry(step, outcome, ran.attempt, ran.start_ms, took_ms, ran.read_ts)
     history = (*record.history, entry)
     spill = None
     if len(history) > limits.PROCEDURE_HISTORY_INLINE_MAX:

@@ -32,6 +32,16 @@ class Due:
         if self._handle is None or when_ms < self._wake_ms:
             self._arm()
 
+    @property
+    def next_ms(self) -> int:
+        """When it fires next, perhaps for what does not matter any more; 0 = nothing is due."""
+        return self._heap[0][0] if self._heap else 0
+
+    def look(self) -> None:
+        """The clock was set: fire what is due by now."""
+        if self._heap and not self._closed:
+            self._arm()
+
     def close(self) -> None:
         self._closed = True
         if self._handle is not None:

@@ -176,7 +176,8 @@ class Early:
             raise Fenced  # it failed, or cannot be early: it runs again the usual way
         if isinstance(ended.outcome, Fail):
             raise Fenced
-        ran = Ran(ended.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        ran = Ran(ended.data, ctx.attempt, ctx.now_ms, now_ms, read_ts=txn.read_ts)
         if self._turns.late(record, declared, ended.outcome, ran.now_ms) is not None:
             raise Fenced
         change, ops = await self._turns.changed(record, ended.outcome, ran, txn, ctx)

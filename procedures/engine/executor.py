@@ -481,6 +481,22 @@ class Executor:
         assert self.crew is not None, "only workers have remote types"
         return plain_data.decode(await self.crew.ask(declared, name, record, data))
 
+    def waits_until(self) -> int | None:
+        """When the next of all that waits is due, schedules included (0: nothing is). None: it does
+        not all wait; something runs, or pauses before it is tried again.
+        """
+        roster = self._roster
+        if any(one.running or one.worker or roster.pause_left_ms(one) for one in roster.all()):
+            return None
+        scheduled = 0 if self.schedules is None else self.schedules.next_due_ms
+        return min((due for due in (roster.next_due_ms, scheduled) if due), default=0)
+
+    def look_at_the_clock(self) -> None:
+        """It was set: what is due by now begins at once."""
+        self._roster.look_at_the_clock()
+        if self.schedules is not None:
+            self.schedules.look_at_the_clock()
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 

@@ -447,16 +447,18 @@ class Flow:
         fn, loop = call.fn, asyncio.get_running_loop()
         assert fn is not None, call.entry.text
         if inspect.iscoroutinefunction(fn):
-            return await fn(self._context(call, self._txn), *call.args)
+            ctx = self._context(call, self._txn)
+            return await ctx.watched(fn)(ctx, *call.args)
         ctx = self._context(call, SyncStepTxn(self._txn, loop))
-        return await self._ctx.in_thread(fn, ctx, *call.args)
+        return await self._ctx.in_thread(ctx.watched(fn), ctx, *call.args)
 
     def _carried_out_here(self, call: Call[Any], *, tolerant: bool) -> None:
         """A plain step in a plain function: in its thread."""
         assert call.fn is not None, call.entry.text
         outcome: object
         try:
-            outcome = call.fn(self._context(call, self._ctx.txn), *call.args)
+            ctx = self._context(call, self._ctx.txn)
+            outcome = ctx.watched(call.fn)(ctx, *call.args)
         except Exception as error:  # noqa: BLE001  users' code: whatever it raises
             outcome = _Raised(error)
         self._keep([call], [outcome], tolerant=tolerant)
@@ -579,7 +581,8 @@ class Flow:
                 txn = self._txn
             elif not isinstance(txn, SyncStepTxn):
                 txn = SyncStepTxn(self._txn, asyncio.get_running_loop())
-            found.append((self._context(call, txn), call.undo, call.args))
+            ctx = self._context(call, txn)
+            found.append((ctx, ctx.watched(call.undo), call.args))
         return found
 
     def _undone_by(self, seq: int) -> list[Call[Any]]:

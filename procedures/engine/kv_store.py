@@ -52,6 +52,7 @@ from procedures.engine.store import (
     kept_rows,
     outdated,
 )
+from procedures.pools import rows
 from procedures.pools.inbox import told
 from txn.client import TxnClient
 from txn.results import ScanPage
@@ -192,8 +193,9 @@ class KvStore:
         stored = await self.load(known) if known is not None else None
         return same_procedure(stored.record.id, stored.record.name, record) if stored else None
 
-    async def load(self, id: int) -> Stored | None:
-        value, version = await self._txn.get(_record(id))
+    async def load(self, id: int, at: int = 0) -> Stored | None:
+        """`at`: as it was then. Raises SnapshotTooOld."""
+        value, version = await self._txn.get(_record(id), at)
         return None if value is None else _stored(id, value, version)
 
     async def load_range(self, first: int, count: int) -> list[Stored]:
@@ -348,16 +350,39 @@ class KvStore:
         value, _ = await self._txn.get(_nonce(owner, nonce))
         return None if value is None else from_u64(value)
 
-    async def newest(self, before: int, limit: int) -> list[Stored]:
+    async def newest(self, before: int, limit: int, at: int = 0) -> list[Stored]:
+        """`at`: those that there were then. Raises SnapshotTooOld."""
         end = _record(before or _ID_MAX)
-        page = await self._txn.scan(_RECORDS, end, limit=limit, reverse=True)
+        page = await self._txn.scan(_RECORDS, end, limit=limit, reverse=True, at=at)
         return [_stored(_id_of(key), value, version) for key, value, version in page.items]
 
-    async def history(self, record: Record, limit: int) -> list[Entry]:
+    async def kept(self, id: int, at: int) -> list[tuple[bytes, bytes, int]]:
+        """Key, value and version of the signals and completions that it had then. Raises TooLarge,
+        SnapshotTooOld.
+        """
+        found: list[tuple[bytes, bytes, int]] = []
+        size = 0
+        for start, end in rows.left_of(id):
+            resume: bytes | None = start
+            while resume is not None:
+                page = await self._txn.scan(resume, end, limit=limits.PROCEDURE_PAGE_MAX, at=at)
+                found.extend(page.items)
+                size += sum(len(value) for _, value, _ in page.items)
+                if size > limits.PROCEDURE_STATE_BYTES_MAX:
+                    most = limits.PROCEDURE_STATE_BYTES_MAX
+                    raise TooLarge(
+                        f"procedure {id} had more than {most} bytes of signals then: it cannot be "
+                        "replayed",
+                        details={"what": "bytes of signals", "limit": most, "actual": size},
+                    )
+                resume = page.resume
+        return found
+
+    async def history(self, record: Record, limit: int, at: int = 0) -> list[Entry]:
         chunks = -(-max(0, limit - len(record.history)) // limits.PROCEDURE_HISTORY_CHUNK)
         keys = list(_history_keys(record))[-chunks:] if chunks else []
         old: list[Entry] = []
-        for row in (await self._txn.multi_get(keys))[0] if keys else ():
+        for row in (await self._txn.multi_get(keys, at))[0] if keys else ():
             if row is not None:  # else it is being forgotten
                 old += records.decode_entries(row[0], f"steps of procedure {record.id}")
         return [*old, *record.history][-limit:]

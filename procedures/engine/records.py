@@ -89,6 +89,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     attempt: int
     start_ms: int
     took_ms: int
+    read_ts: int = 0  # the snapshot that it read; 0 = it read nothing, or is not known
 
 
 class Trying(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -197,6 +197,15 @@ class Roster:
         self._pauses.close()
         self.tell_all()
 
+    @property
+    def next_due_ms(self) -> int:
+        """When the next of those that wait is due; 0 = none is."""
+        return self._due.next_ms
+
+    def look_at_the_clock(self) -> None:
+        """It was set."""
+        self._due.look()
+
     # ---------------------------------------------------------------------- coming and going
     def adopt(self, stored: Stored) -> Live:
         """Take in a procedure that the store holds; one that is here already stays as it is.

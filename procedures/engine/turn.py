@@ -277,7 +277,7 @@ class Turns:
             failure = None if record.final else core.children_failure(round_)
             if failure is not None:
                 return await self.commit(live, self._failing(live, record, declared, failure))
-            children = tuple(map(_child, round_))
+            children = tuple(map(child_of, round_))
             live.wake = live.wake or "children"
         definition = declared.steps[step]
         if definition.mark.deadline_ms and not (record.final or record.step_due_ms):
@@ -290,7 +290,7 @@ class Turns:
             now_ms = self._clock.now_ms()
             ended = self._in_time(ended, definition, ctx, now_ms)
             data = ended.data if isinstance(ended, Returned) else record.data
-            ran = Ran(data, ctx.attempt, ctx.now_ms, now_ms, ctx.wake)
+            ran = Ran(data, ctx.attempt, ctx.now_ms, now_ms, ctx.wake, txn.read_ts)
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
@@ -779,7 +779,8 @@ class Turns:
         return Flow.WAIT
 
 
-def _child(record: Record) -> Child:
+def child_of(record: Record) -> Child:
+    """How it ended, as its parent's next step sees it."""
     result = plain_data.decode(record.result) if record.state is State.SUCCESS else None
     error = record.error.to_plain() if record.error is not None else None
     return Child(record.id, record.name, record.state.name, result, error)

@@ -28,6 +28,13 @@
     retry             …, step?                                           what changed
     steal             resource, holder?, reason, actor, dry_run?, key?   what changed
     explain           id                                                 explain.py
+    past              id, at                                             view.py, as of then
+    past.record       id, at                                             {at, record, version, kept:
+                                                                         [[key, value, version], …]}
+                                                                         (kv_store.py), null: it was
+                                                                         not there
+    past.list         at, before?                                        {items: [view.py, …],
+                                                                         before: as of audit.page}
     audit.page        id?, before?, limit?                               {items: [entry (audit.py),
                                                                          …], before: ask on with it,
                                                                          0: these are all}
@@ -38,17 +45,21 @@ Each may be repeated: a signal has a key, a completion its token, the others say
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.errors import Busy, ConditionFailed, InvalidArgument, Refused
+from kv.base.errors import Busy, ConditionFailed, InvalidArgument, NotFound, Refused
 from kv.base.ops import delete, put
+from kv.base.timestamps import MAX as TIMESTAMP_MAX
+from kv.base.timestamps import physical_ms
 from procedures.engine import plain_data, records, surgery
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
+from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import checked_text
+from procedures.engine.view import info
 from procedures.pools import rows
 from procedures.pools.pauses import KINDS as PAUSED
 from procedures.pools.pauses import PROCEDURE, SCHEDULE, Pause
@@ -104,6 +115,9 @@ class Control:
             "retry": self._retry,
             "steal": self._steal,
             "explain": self._explain,
+            "past": self._past,
+            "past.record": self._past_record,
+            "past.list": self.past_list,
             "audit.page": self.audit,
             "live": self._live,
         }
@@ -285,6 +299,57 @@ class Control:
 
     async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(id_of(args))
+
+    async def _past(self, args: dict[str, Any]) -> object:
+        store, id, at = self._versions(), id_of(args), await self._moment(args)
+        stored = await store.load(id, at)
+        if stored is None:
+            raise NotFound(
+                f"procedure {id} was not there at {at}: it was submitted later, or was forgotten",
+                code="PROCEDURE_NOT_FOUND",
+            )
+        history = await store.history(stored.record, limits.PROCEDURE_HISTORY_SHOWN_MAX, at)
+        return self._as_of(stored.record, history, at)
+
+    async def _past_record(self, args: dict[str, Any]) -> object:
+        store, id, at = self._versions(), id_of(args), await self._moment(args)
+        stored = await store.load(id, at)
+        if stored is None:
+            return None
+        kept = [list(row) for row in await store.kept(id, at)]
+        data = records.encode(stored.record)
+        return {"at": at, "record": data, "version": stored.version, "kept": kept}
+
+    async def past_list(
+        self, args: dict[str, Any], seen: Callable[[str], bool] = lambda _name: True
+    ) -> object:
+        """Those of types that are `seen`."""
+        store, at = self._versions(), await self._moment(args)
+        page = await store.newest(int(args.get("before") or 0), limits.PROCEDURE_PAGE_MAX, at)
+        visible = [stored.record for stored in page if seen(stored.record.name)]
+        items = [self._as_of(record, None, at) for record in visible]
+        return {"items": items, "before": page[-1].record.id if page else 0}
+
+    def _as_of(
+        self, record: records.Record, history: Sequence[records.Entry] | None, at: int
+    ) -> dict[str, Any]:
+        own = self._executor.types.is_own(record.name)
+        return info(record, history, physical_ms(at), own=own) | {"at": str(at)}
+
+    def _versions(self) -> KvStore:
+        store = self._executor.store
+        if not isinstance(store, KvStore):
+            raise Refused("this store keeps no older versions", code="NO_PAST")
+        return store
+
+    async def _moment(self, args: dict[str, Any]) -> int:
+        """Now, if none is said."""
+        at = args.get("at") or 0
+        if isinstance(at, str) and at.isascii() and at.isdigit() and len(at) <= 20:
+            at = int(at)
+        if type(at) is not int or not 0 <= at < TIMESTAMP_MAX:
+            raise InvalidArgument(f"at must be a timestamp or a version, got {at!r:.40}")
+        return at or await self._rows.now()
 
     async def audit(self, args: dict[str, object], seen: Seen = lambda _name: True) -> object:
         """See `Book.page`."""

@@ -514,6 +514,15 @@ class Schedules:
             return 60 * _NAP_S
         return min(_NAP_S, max(0.001, (self._heap[0][0] - self._clock.now_ms()) / 1000))
 
+    @property
+    def next_due_ms(self) -> int:
+        """When the next of them is due; 0 = none is."""
+        return self._heap[0][0] if self._heap else 0
+
+    def look_at_the_clock(self) -> None:
+        """It was set."""
+        self._changed.set()
+
     async def _look(self, name: str) -> list[int]:
         """Start what of it may start; the ids."""
         async with self._turn:

@@ -95,7 +95,8 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             if not caller.reads_some(Kind.PROCEDURE_TYPE):
                 return [plain_data.pack({"items": [], "before": 0})]
             seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
-            return [plain_data.pack(await control.audit(given, seen))]
+            page = control.audit if what == "audit.page" else control.past_list
+            return [plain_data.pack(await page(given, seen))]
         return [plain_data.pack(await control.do(what, given))]
 
     async def submit(caller: Caller, args: list[Any]) -> list[object]:

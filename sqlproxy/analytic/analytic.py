@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from sqlproxy.analytic import changing
-from sqlproxy.analytic.engine import Engine, Faulted
+from sqlproxy.analytic.engine import Engine, Faulted, Threads
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.pieces import weighed
@@ -50,9 +50,14 @@ class DuckAnalytic:
     for memory goes.
     """
 
-    def __init__(self, home: Path | None = None, share: memory.Share | None = None) -> None:
+    def __init__(
+        self,
+        home: Path | None = None,
+        share: memory.Share | None = None,
+        threads: Threads | None = None,
+    ) -> None:
         """`share`: of the process, of which DuckDB has half."""
-        self._engine = Engine(home, share)
+        self._engine = Engine(home, share, threads)
 
     def flush(self) -> None:
         """Give free pages back. In a thread."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -68,19 +68,32 @@ class _Timed(Generic[T]):
             self._use.spend(sql_us=self._us)
 
 
+class Threads(Protocol):
+    """Where queries run; FairThreads, or what a simulation has instead."""
+
+    def submit(self, call: Callable[..., T], *args: object) -> Future[T]: ...
+
+    def shutdown(self) -> None: ...
+
+
 class Engine:
     """Opened at the first query; `close` when the process serves SQL no more. `home`: a folder that
     is this process's alone: what a killed one left there is removed; None: one of the system's.
     """
 
-    def __init__(self, home: Path | None = None, share: memory.Share | None = None) -> None:
+    def __init__(
+        self,
+        home: Path | None = None,
+        share: memory.Share | None = None,
+        threads: Threads | None = None,
+    ) -> None:
         self._home = home
         self._share = share or memory.Share()
         self.bytes_max = min(SQL_ANALYTIC_BYTES_MAX, self._share.limit // 2)
         self.databases = Databases(
             self.bytes_max, lambda: self.directory, monotonic, self.spill_room
         )
-        self._threads: FairThreads | None = None
+        self._threads = threads
         self._directory: Path | None = None
         self._making = threading.Lock()
 

@@ -26,7 +26,7 @@ from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.fixed_rows import fixed
 from sqlproxy.pgcatalog.snapshot import Asked, Snapshot
 from sqlproxy.pgcatalog.static import KVORUM, load
-from sqlproxy.pgcatalog.views import VIEWS, Provider, Reported, rows
+from sqlproxy.pgcatalog.views import VIEWS, PastProvider, Provider, Reported, rows
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.interval import Interval
 
@@ -41,8 +41,9 @@ def warm() -> None:
 
 
 class SystemCatalog:
-    """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps. `version`:
-    what version() says. `last`: the value that a sequence gave out last, None: none yet.
+    """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps; `past`:
+    the same as of a timestamp, of those that have a past. `version`: what version() says. `last`:
+    the value that a sequence gave out last, None: none yet.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class SystemCatalog:
         version: str,
         providers: Mapping[str, Provider] | None = None,
         last: Callable[[SequenceRow], Awaitable[int | None]] | None = None,
+        past: Mapping[str, PastProvider] | None = None,
     ) -> None:
         self._version = version
         self._providers, self._last = dict(providers or {}), last
+        self._past = dict(past or {})
         self._executor = ThreadPoolExecutor(SQL_CATALOG_STATEMENTS_MAX, "catalog")
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
 
@@ -90,9 +93,11 @@ class SystemCatalog:
             known[SEQUENCES] = {one["oid"]: one["last"] for one in lasts}
         return Asked(found, relations, known)
 
-    async def reported(self, relation: str, contents: Contents, session: Session) -> Sequence[Row]:
+    async def reported(
+        self, relation: str, contents: Contents, session: Session, at: int = 0
+    ) -> Sequence[Row]:
         """The rows of a relation that is no table, or of a function in FROM, as its columns are
-        held. Raises SqlError.
+        held. `at`: as of then, where it has a past. Raises SqlError, SnapshotTooOld.
         """
         schema, _, name = relation.partition(".")
         name = name.removesuffix("()")
@@ -106,13 +111,15 @@ class SystemCatalog:
         if name == "pg_timezone_abbrevs":
             listed = _zones(zones.all_abbreviations(session.now), "abbrev")
         if listed is None:
-            listed = await self._ask(name, contents, session.sees)
+            listed = await self._ask(name, contents, session.sees, at)
         if schema == KVORUM:
             return rows(VIEWS[name], listed)
         columns = [column.name for column in load().layouts[schema, name]]
         return [tuple(one.get(column) for column in columns) for one in listed]
 
-    async def _ask(self, name: str, contents: Contents, sees: Sees | None) -> Sequence[Reported]:
+    async def _ask(
+        self, name: str, contents: Contents, sees: Sees | None, at: int = 0
+    ) -> Sequence[Reported]:
         """What is reported under a name."""
         reported: Sequence[Reported] = ()
         if name == "sequences" and self._last is not None:
@@ -121,7 +128,9 @@ class SystemCatalog:
                 for one in contents.relations.values()
                 if isinstance(one, SequenceRow)
             ]
-        if name in self._providers:
+        if at and name in self._past:
+            reported = await self._past[name](at)
+        elif name in self._providers:
             reported = await self._providers[name]()
         if sees is None:
             return reported

@@ -17,7 +17,8 @@ from tests.kit.machine import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {"tzdata"}  # data
-OF_THE_HOST = {"IPython", "aiohttp"}  # of a notebook, of fsspec: asked only where they are
+# Of a notebook, of fsspec, of who runs tests: asked only where they are.
+OF_THE_HOST = {"IPython", "aiohttp", "pytest"}
 LOADING_CALLS = {"find_spec", "import_module", "needed"}
 HINT = re.compile(rf"^\s*(?:import|from)\s+(\w+)|\b(?:{'|'.join(LOADING_CALLS)})\(", re.M)
 

@@ -21,7 +21,7 @@ ENTRY_POINTS = {
     "kvorum.__main__": "python -m kvorum",
     "kvorum.sql.sql_process": "python -m, by kvorum.sql.sql_processes",
     "kvorum.steps.step_process": "python -m, by kvorum.steps.step_processes",
-    "kvorum.procedures": "what users open without a cluster",
+    "kvorum.testing.pytest_plugin": "pytest (pyproject.toml)",
     "procedures.master.balancing.simulate": "python -m, a cluster to plan for on paper",
     "pyspark_kvorum.bulk": "kvorum.spark.bulk_load, by name: neither package imports the other",
 }

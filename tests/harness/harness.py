@@ -19,12 +19,12 @@ from kv.base import limits
 from kv.base.config import NodeConfig
 from kv.storage.memory import MemoryEngine
 from kvorum.master.bus import NodeBus
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.harness.saboteur import Case, Hurt, Saboteur, sabotaged
 from tests.harness.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
 from tests.harness.site_scenarios import neighbours
 from tests.harness.user_scenarios import served
 from tests.harness.world import Place
-from tests.kit.simloop import SimLoop, run
 
 UNDONE = ("FAILED", "ROLLED_BACK")
 CRASHES = (Hurt.MASTER_BEFORE, Hurt.MASTER_AFTER, Hurt.OTHER_BEFORE, Hurt.OTHER_AFTER)

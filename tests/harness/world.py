@@ -17,10 +17,10 @@ from kv.base.ids import META_PARTITION, TableId
 from kv.base.keys import table_range, u32
 from kvorum.api.model import ProcedureInfo
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.loop import SimLoop
 from procedures.engine.grants import REIGN
 from procedures.master.map.partitions import Placed, placed_partitions
 from sqlproxy.catalog import catalog
-from tests.kit.simloop import SimLoop
 from tests.kvorum.cluster.simulated import SimCluster
 
 ROWS = {f"{letter}{i}": f"{letter}-{i}" for letter in "ahmt" for i in range(3)}

@@ -10,13 +10,13 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import MemoryStore
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import ProcedureStore
 from procedures.engine.submission import Submission
-from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 TABLE = TableId(100)
 

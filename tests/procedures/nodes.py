@@ -24,6 +24,7 @@ from kv.replica.replica import Replica
 from kv.replica.verifying import verify_part
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine, TimedSyncer
+from kvorum.testing.simulation.loop import SimClock, SimLoop
 from procedures.engine.submission import Submission
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, encode_node, node_key
@@ -47,7 +48,6 @@ from procedures.verbs import (
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
-from tests.kit.simloop import SimClock, SimLoop
 from tests.kv.partition.node import Conn
 from tests.procedures.lab import Lab
 

@@ -13,10 +13,10 @@ import pytest
 
 from kv.base import system
 from kv.base.keys import table_range
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore
 from procedures.wal.store import WalStore
-from tests.kit import simloop
 from tests.procedures.wal.wal_lab import CrashDisk, wal
 from tests.txn.world import RealWorld, World
 

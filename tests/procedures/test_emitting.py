@@ -11,6 +11,7 @@ import pytest
 from kv.base import limits
 from kv.base.errors import Unavailable
 from kvorum.api.procedure_events import AsyncProcedureEvents, ProcedureEvent
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -22,7 +23,6 @@ from procedures.engine.step_exceptions import StepFailed
 from procedures.engine.workflow import workflow
 from procedures.pools import rows
 from procedures.pools.control import Control
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pools.pool_lab import Office, TableRows
 from tests.procedures.pools.test_pools import submission

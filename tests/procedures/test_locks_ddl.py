@@ -10,12 +10,12 @@ import pytest
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import ConditionFailed
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.executor import Executor
 from procedures.engine.grants import fence_ops
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.master.members.moves import node_locks, partition_locks
-from tests.kit import simloop
 from tests.procedures.engine.test_locks_engine import Work, args
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import Ddl

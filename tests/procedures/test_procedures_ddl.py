@@ -12,6 +12,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import u32
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.memory_store import Table
 from procedures.engine.records import Record
@@ -20,7 +21,6 @@ from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed
 from txn.results import ScanPage
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -20,7 +21,6 @@ from procedures.engine.registry import procedure, step, undo
 from procedures.engine.step_exceptions import StepFailed
 from procedures.engine.workflow import workflow
 from procedures.pools import rows
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, run
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import submission

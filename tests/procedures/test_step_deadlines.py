@@ -12,6 +12,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.keys import table_prefix
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -20,7 +21,6 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, run
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import submission

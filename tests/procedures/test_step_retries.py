@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, Refused
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -20,7 +21,6 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.registry import procedure, step
 from procedures.engine.retries import Retry, retry
 from procedures.engine.view import info
-from tests.kit import simloop
 from tests.procedures.lab import run
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import submission

@@ -10,10 +10,10 @@ import pytest
 
 import kvorum
 from kv.base.errors import KvorumError
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.switching import SETTLE_MS
 from tests.harness.world import ROWS, TABLE, Place
-from tests.kit.simloop import SimLoop, run
 
 NAME = {"namespace": "default", "name": "t"}
 SQL: dict[str, Any] = {

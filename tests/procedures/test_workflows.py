@@ -24,6 +24,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable, WriteConflict
 from kvorum.master.upgrade import check
 from kvorum.procedures import aopen
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -35,7 +36,6 @@ from procedures.engine.retries import retry
 from procedures.engine.step_exceptions import StepFailed
 from procedures.engine.workflow import workflow
 from procedures.pools import inbox
-from tests.kit import simloop
 from tests.procedures.lab import refusal, run
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import submission

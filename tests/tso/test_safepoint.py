@@ -21,7 +21,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import LEASE_LIFETIME_MS_MAX, LEASES_MAX
 from kv.base.timestamps import compose, physical_ms
-from tests.kit.simloop import SimClock, SimLoop, run
+from kvorum.testing.simulation.loop import SimClock, SimLoop, run
 from tso.leases import Horizon, Lease, Leases, decode
 from tso.oracle import Oracle
 from tso.safepoint import Done, SafepointService

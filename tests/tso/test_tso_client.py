@@ -11,7 +11,7 @@ from kv.base.adapters import LoopTimers, SystemClock
 from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Unavailable
 from kv.base.limits import TSO_COUNT_MAX
 from kv.base.methods import GET, TSO
-from tests.kit.simloop import SimLoop, SimRng, run
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY, SeededRng, running_node
 from tso.client import LocalTso, TsoClient, remote_tso
 from tso.service import Done, TsoService

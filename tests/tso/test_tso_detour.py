@@ -10,7 +10,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, NotLeader, Refused
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS, TSO_RELAYS_MAX
 from kv.client.router import Address
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tso.detour import Detour, Route
 
 NODES: list[Address] = [(f"node{i}", 1) for i in range(3)]

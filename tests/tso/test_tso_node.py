@@ -9,7 +9,7 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import TSO_COUNT_MAX, TSO_PATIENCE_MS
-from tests.kit.simloop import SimLoop, SimRng, run
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from tests.tso.test_tso_client import FakeOracle, client_of
 from tso.node import NO_ORACLE, NodeTso
 

@@ -12,7 +12,7 @@ from kv.base import timestamps
 from kv.base.adapters import LoopTimers
 from kv.base.errors import Corruption, NotLeader, Unavailable
 from kv.base.limits import TSO_AHEAD_MS
-from tests.kit.simloop import SimClock, SimLoop, run
+from kvorum.testing.simulation.loop import SimClock, SimLoop, run
 from tso.service import Done, TsoService, bound_of, bound_record
 
 KEY = b"tso"

@@ -55,7 +55,7 @@ from kv.base.methods import (
 from kv.base.ops import Op, put
 from kv.base.timestamps import compose, physical_ms
 from kv.base.verbs import repeatable
-from tests.kit.simloop import SimClock, SimLoop
+from kvorum.testing.simulation.loop import SimClock, SimLoop
 
 
 @dataclass(frozen=True)

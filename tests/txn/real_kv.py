@@ -24,9 +24,9 @@ from kv.replica.manager import ReplicaManager
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer
-from tests.kit.simloop import SimClock, SimLoop, SimRng
 from txn.intents.lock_waits import Alone, WaitCare
 from txn.intents.resolver import Resolver
 from txn.shared.deadlines import Background

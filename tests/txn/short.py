@@ -11,7 +11,7 @@ from kv.base.limits import COMMITS_IN_FLIGHT_MAX
 from kv.base.methods import GET
 from kv.client.client import KvClient
 from kv.client.links import LinkLost
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import RealWorld
 from txn.client import TxnClient
 from txn.transaction import Transaction

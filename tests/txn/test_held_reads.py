@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kv.base.errors import TooLarge, WriteConflict
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.test_serializable import both, failed, in_world
 from tests.txn.world import FarWorld, RealWorld, World, k
 from txn.buffered.read_set import ReadSet

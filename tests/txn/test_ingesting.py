@@ -13,7 +13,7 @@ from kv.base.errors import ConditionFailed, KeyLocked, Moved, TooLarge, TxnAbort
 from kv.base.limits import KEY_BYTES_MAX, MiB
 from kv.base.methods import INGEST, RESOLVE
 from kv.base.ops import delete
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import FarWorld, Hooked, RealWorld, failure, k
 from txn.client import TxnClient
 

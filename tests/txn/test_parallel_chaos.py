@@ -13,7 +13,7 @@ import pytest
 from kv.base.errors import KvorumError
 from kv.base.limits import RECOVERY_GRACE_MS, TXN_TTL_MS_DEFAULT
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.fake_kv import Cluster
 from tests.txn.si_checker import Txn, anomalies
 from tests.txn.test_parallel_commit import test_d13_late_prewrite_meets_the_fence

@@ -27,7 +27,7 @@ from kv.base.methods import (
     SETTLE,
 )
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.fake_kv import Sent
 from tests.txn.wire import Gate, PausedTimers, Wire
 from tests.txn.world import WORLDS, RealWorld, World, failure, k
@@ -458,7 +458,7 @@ def test_d13_nobody_meets_it_but_the_sweeper(make: type[World]) -> None:
     async def scene(loop: SimLoop, world: World) -> None:
         if not isinstance(world, RealWorld):
             return
-        from tests.kit.simloop import SimRng
+        from kvorum.testing.simulation.loop import SimRng
         from txn.intents.resolver import Resolver
         from txn.intents.sweeper import Sweeper
         from txn.shared.deadlines import Background

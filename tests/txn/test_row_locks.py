@@ -29,7 +29,7 @@ from kv.base.strengths import EXCLUDED, KEY_SHARE, NO_KEY_UPDATE, SHARE, STRENGT
 from kv.mvcc.guards import Guard, decode_guard, encode_guard, guard_key
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.view import View
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, failure, k
 from txn.client import TxnClient
 from txn.row_locks import RowLocks

@@ -16,7 +16,7 @@ from kv.base.methods import COMMIT, FINISH, PREWRITE, PUT, RESOLVE, WRITE
 from kv.base.ops import put
 from kv.base.timestamps import physical_ms
 from kv.mvcc import validate as validating
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.fake_kv import FakeKv
 from tests.txn.world import (
     FarWorld,

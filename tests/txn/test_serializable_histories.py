@@ -14,7 +14,7 @@ from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc import validate as validating
 from kv.mvcc.validate import Checked, Reads
 from kv.mvcc.view import Mutations, View
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.ser_checker import Txn, anomalies
 from tests.txn.world import WORLDS, LossyKv, RealWorld, World, doomed_client, k
 from txn.buffered.read_set import ReadSet

@@ -13,7 +13,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.methods import CHECK, MGET, PREWRITE, RESOLVE, SCAN
 from kv.base.ops import put
 from kv.mvcc.get import KEYS_PER_REFUSAL_MAX
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, k
 from txn.intents.sweeper import Sweeper
 

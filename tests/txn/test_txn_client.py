@@ -21,7 +21,7 @@ from kv.base.limits import BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX
 from kv.base.methods import GET, PUT, WRITE
 from kv.base.ops import check, delete, put
 from kv.base.timestamps import MAX
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.test_txn_protocol import FIVE, abandoned, methods
 from tests.txn.world import WORLDS, Hooked, RealWorld, World, failure, k

@@ -9,7 +9,7 @@ import pytest
 from kv.base.errors import KvorumError
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, failure, k
 
 FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]

@@ -11,7 +11,7 @@ import pytest
 from kv.base.errors import KvorumError
 from kv.base.limits import LOCK_WAIT_MS_MAX, TXN_TTL_MS_DEFAULT
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import LATE_S, WORLDS, World, doomed_client, k
 
 KEYS = [k("b"), k("c"), k("g"), k("l"), k("z")]  # four partitions

@@ -17,7 +17,7 @@ from kv.base.errors import TooLarge
 from kv.base.limits import KiB, MiB
 from kv.base.methods import PREWRITE, RESOLVE, WRITE
 from kv.base.ops import Op, delete, put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, failure, k
 from txn.client import TxnClient
 

@@ -12,7 +12,7 @@ from kv.base.errors import ConditionFailed, TxnAborted
 from kv.base.limits import LOAD_IN_FLIGHT_MAX, LOAD_YIELDS_MS, THROUGH_MS, TXN_STREAM_KEYS_MIN
 from kv.base.methods import HEARTBEAT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import check, put
-from tests.kit.simloop import SimLoop
+from kvorum.testing.simulation.loop import SimLoop
 from tests.txn.test_txn_spill import ROWS, key, play, rows
 from tests.txn.wire import Gate, Wire
 from tests.txn.world import Hooked, RealWorld

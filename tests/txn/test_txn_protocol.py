@@ -38,7 +38,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.world import WORLDS, World, failure, k
 from txn.intents.resolver import Outcome

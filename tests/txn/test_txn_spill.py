@@ -16,7 +16,7 @@ from kv.base.limits import LARGE_IN_FLIGHT_MAX, TXN_KEYS_MAX
 from kv.base.methods import COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import Op, check, delete, put
 from kv.mvcc.packed_rows import PackedKeys
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.wire import Gate, Wire
 from tests.txn.world import RealWorld, failure, k
 from txn.buffered.write_buffer import WriteBuffer

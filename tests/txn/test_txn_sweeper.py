@@ -14,7 +14,7 @@ from kv.base.limits import SWEEP_INTERVAL_MS, TXN_TTL_MS_DEFAULT
 from kv.base.methods import CHECK, COMMIT, PREWRITE, RESOLVE
 from kv.base.ops import put
 from kv.client.links import LocalLink
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, k
 from txn.intents.sweeper import Sweeper
 

@@ -11,7 +11,7 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, SimRng, run
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from tests.txn.world import Hooked, World, failure, k
 from txn.commit.sending import Request
 from txn.shared.deadlines import Backoff, Deadline

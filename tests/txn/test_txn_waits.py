@@ -20,7 +20,7 @@ from kv.base.limits import (
 from kv.base.methods import BLIND, CHECK, HEARTBEAT, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.base.ops import put
 from kv.base.waits import Wait
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, failure, k
 from txn.intents.deadlock import cycles, refusal, still, victim
 from txn.shared.wait_terms import Terms

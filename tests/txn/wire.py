@@ -9,7 +9,7 @@ from typing import Any
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.verbs import repeatable
-from tests.kit.simloop import SimLoop
+from kvorum.testing.simulation.loop import SimLoop
 from tests.txn.fake_kv import Sent
 from tests.txn.world import Hooked
 from txn.shared.ports import Kv

@@ -17,7 +17,7 @@ from kv.base.limits import TXN_SPILL_BYTES
 from kv.base.methods import PENDING
 from kv.base.ports import Timers
 from kv.base.verbs import repeatable
-from tests.kit.simloop import SimLoop, SimRng
+from kvorum.testing.simulation.loop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
 from tests.txn.real_kv import RealCluster
 from txn.client import TxnClient

@@ -22,6 +22,7 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "retry": ("POST", "/v1/procedures/{id}/retry"),
     "steal": ("POST", "/v1/locks/steal"),
     "explain": ("GET", "/v1/procedures/{id}/explain"),
+    "past": ("GET", "/v1/procedures/{id}"),
     "audit.page": ("GET", "/v1/audit"),
     "schedule.set": ("POST", "/v1/schedules"),
     "schedule.remove": ("DELETE", "/v1/schedules/{name}"),

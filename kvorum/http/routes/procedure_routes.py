@@ -32,7 +32,7 @@ from kvorum.http.routes.declaring import (
 )
 from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
-from kvorum.http.wire.fields import Schema, integer, one_of, wrong
+from kvorum.http.wire.fields import Schema, integer, one_of, snapshot, wrong
 from kvorum.http.wire.request import Request
 from procedures.engine.audit import seen_of
 
@@ -309,22 +309,30 @@ async def set_limit(node: Node, body: Limit) -> object:
     return await node.control("queue.set", body.given())
 
 
-@ROUTES.on("GET", "/v1/procedures/{id}", _READ, _PROCEDURE, 404)
+@ROUTES.on("GET", "/v1/procedures/{id}", _READ, _PROCEDURE, 404, 410)
 async def look_at_procedure(
     node: Node,
     id: Id,
     wait_ms: Annotated[
         int, digits(0, limits.WAIT_MS_MAX), Query(description="Wait so long for its end.")
     ] = 0,
+    at: Annotated[
+        TextOrNone,
+        Query(description="What its record said then: a version, `-10s`, or a time."),
+    ] = None,
 ) -> Plain:
     """Look at a procedure
 
+    With `at`: as it was then, also one that is forgotten by now; 410 `SNAPSHOT_TOO_OLD`.
     `result` when it succeeded, `error` when it did not. The result is kept for a while. `children`,
     if there are any: each round as `{"first", "count"}`, ids from `first`. Of types of users also
     `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` if they are large), and in `error` and
     `retrying` the place in their code: `step`, `file`, `line`, `traceback`. `retry`: the step has
     failed so often (`failed`, `of` so many, null: any number) and runs again at `due_ms`.
     """
+    if at is not None:
+        moment = snapshot(at, "at")
+        return _shown(ProcedureInfo.of(await node.control("past", {"id": id, "at": moment})))
     return _shown(await node.procedure(id, wait_ms))
 
 

@@ -90,16 +90,19 @@ def _version(value: object, where: str) -> int:
 
 
 def snapshot(value: object, where: str) -> int:
-    """A timestamp, or that of so long ago (-10s). Raises InvalidArgument."""
+    """A timestamp, that of so long ago (-10s), or of a time. Raises InvalidArgument."""
     if isinstance(value, str) and value.startswith("-"):
         try:
             at = ago(value)
         except ValueError as e:
             raise InvalidArgument(f"{where}: {e}") from None
+    elif isinstance(value, str) and not value.isdigit():
+        at = timestamps.of_time(value)
     else:
         at = _version(value, where)
     if not at:
-        raise wrong(where, "a timestamp or a version, or how long ago: -10s", value)
+        what = "a timestamp or a version, how long ago (-10s), or a time (2026-01-31T12:00Z)"
+        raise wrong(where, what, value)
     return at
 
 

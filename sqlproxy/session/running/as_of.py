@@ -14,11 +14,10 @@ seconds ahead of the clocks, and by a clock a row that was written before would 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Final
 
 from kv.base.limits import REPLICA_AGE_MS
-from kv.base.timestamps import ago_ms, compose
+from kv.base.timestamps import ago_ms, compose, of_time
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError
 
 _AT_REPLICAS: Final = "follower_read_timestamp()"
@@ -50,14 +49,10 @@ def timestamp_of(text: str, now_ms: int) -> int:
         return int(text)
     if (ms := ago_ms(text)) is not None:
         return compose(now_ms - ms)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    if (at := of_time(text)) is None:
         raise SqlError(
             INVALID_DATETIME,
             f'"{text:.60}" is no moment to read at',
             hint="Write '-10s', a time like '2026-01-31 12:00:00+00', or a version.",
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return compose(round(moment.timestamp() * 1000))
+        )
+    return at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.f_catalog import CATALOG, TRANSACTION
@@ -17,11 +17,15 @@ from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.portals import Batches, given_up
 from sqlproxy.session.state.state import State
 
+PROCEDURES: Final = "kvorum.procedures"
+"""The relation that has a past."""
 Shower = Callable[[Env, Any], str]
 
 
-async def bring_catalog(session: State, asks: frozenset[str]) -> None:
-    """What a statement asks of the system's relations (`Env.catalog`). Raises SqlError."""
+async def bring_catalog(session: State, asks: frozenset[str], at: int = 0) -> None:
+    """What a statement asks of the system's relations (`Env.catalog`). `at`: the moment for those
+    that have a past. Raises SqlError, SnapshotTooOld.
+    """
     if CATALOG not in asks:
         return
     services = session.services
@@ -37,7 +41,7 @@ async def bring_catalog(session: State, asks: frozenset[str]) -> None:
     )
     for relation in sorted(one for one in asks if "." in one):
         if found.rows(relation) is None:
-            found.reported[relation] = await _reported(session, relation)
+            found.reported[relation] = await _reported(session, relation, at)
     session.catalog, session.brought = found, asks
 
 
@@ -57,7 +61,7 @@ async def _transaction(session: State, wanted: bool) -> int | None:
     return await session.services.client.now()
 
 
-async def _reported(session: State, relation: str) -> Sequence[Row]:
+async def _reported(session: State, relation: str, at: int) -> Sequence[Row]:
     """The rows of a relation of the system that is no table. Raises SqlError."""
     services, declared = session.services, await session.declared()
     name = relation.rpartition(".")[2]
@@ -74,7 +78,7 @@ async def _reported(session: State, relation: str) -> Sequence[Row]:
         own,
         sees(session.permits, declared),
     )
-    return await services.system.reported(relation, declared.contents, asker)
+    return await services.system.reported(relation, declared.contents, asker, at)
 
 
 def with_names(session: State, prepared: Prepared, rows: Batches) -> Batches:

@@ -22,7 +22,7 @@ from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import at_replicas, bounded, is_relative, timestamp_of
-from sqlproxy.session.running.ask_catalog import keep_catalog
+from sqlproxy.session.running.ask_catalog import PROCEDURES, bring_catalog, keep_catalog
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.first_keys import leading
@@ -134,7 +134,7 @@ async def query(
     """The rows of a SELECT, in batches. `sight`: what it reads if others write meanwhile; None: the
     block as it is. Raises SqlError, KvorumError.
     """
-    await keep_catalog(session, prepared.asks)
+    then = await _catalog_then(session, prepared, values, sight)
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
     if prepared.plan is None:
@@ -157,7 +157,7 @@ async def query(
         if env.slept:  # pg_sleep: expressions never wait themselves
             await asyncio.sleep(env.slept)
         return at_once(rows)
-    at = await moment_of(session, select, values, sight)
+    at = then or await moment_of(session, select, values, sight)
     if select.locking:
         await session.block.work(session.modes(), locks=True)
     if isinstance(plan, SelectPlan | EndsPlan):
@@ -324,6 +324,21 @@ async def reads_of(session: State, at: int, sight: Sight | None = None) -> Reads
     if sight is not None:
         return await sight.view()
     return await session.work()
+
+
+async def _catalog_then(
+    session: State, prepared: Prepared, values: Values, sight: Sight | None
+) -> int:
+    """Bring what it asks of the system's relations; the moment of the past that it reads, if they
+    have one then: it is the tables', too. 0: now, or whichever.
+    """
+    if PROCEDURES in prepared.asks:
+        then = await moment_of(session, prepared.bound, values, sight)
+        if then:
+            await bring_catalog(session, prepared.asks, then)
+            return then
+    await keep_catalog(session, prepared.asks)
+    return 0
 
 
 async def moment_of(

@@ -23,7 +23,7 @@ from kv.mvcc.records import hist_range, payload_at
 from kvorum import Delete, Put
 from kvorum.api.model import TableSpec
 from kvorum.api.watching import Event, Watcher, WatchSpec
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.test_simulated import fault
 

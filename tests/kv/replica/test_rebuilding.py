@@ -10,8 +10,8 @@ import pytest
 
 from kv.base import limits, methods
 from kv.base.ids import PartitionId
+from kvorum.testing.simulation import loop as simloop
 from raft.errors import RaftError
-from tests.kit import simloop
 from tests.kv.partition.node import Conn
 from tests.kv.replica.support import rows_of
 from tests.procedures.nodes import OneNode, World

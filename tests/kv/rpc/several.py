@@ -19,7 +19,7 @@ from kv.client.channels import Connector, SocketChannels
 from kv.client.client import KvClient
 from kv.client.links import Link, LocalLink
 from kv.server.dispatcher import Connection, Dispatcher
-from tests.kit.simloop import SimLoop, SimRng
+from kvorum.testing.simulation.loop import SimLoop, SimRng
 
 
 def address_of(node: int) -> Address:

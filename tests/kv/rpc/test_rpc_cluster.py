@@ -24,8 +24,8 @@ from kv.base.limits import CONNECT_MS_MAX
 from kv.base.methods import COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
 from kv.client.calls import Call
 from kv.client.client import KvClient
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from procedures.verbs import CHANGE_REPLICAS
-from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY
 from tests.kv.rpc.several import Cluster, address_of
 

@@ -15,8 +15,8 @@ from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.methods import GET, PUT
 from kv.client.client import KvClient, local_client
 from kv.server.dispatcher import Context, Dispatcher
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from procedures.verbs import PROC_GET
-from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY, FakeMachine, FakePartitions
 
 

@@ -45,6 +45,15 @@ from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
 
 
+@kvorum.procedure("CreateNamespace")
+class Replayed:
+    """Code of somebody's own for a type that is not his."""
+
+    @kvorum.step(first=True)
+    async def only(self, ctx: object) -> object:
+        return kvorum.done(None)
+
+
 class Cluster:
     """A node with an administrator."""
 
@@ -355,15 +364,18 @@ def test_a_procedure_is_asked_for_by_its_type(cluster: Cluster) -> None:
                 lambda id=id: db.abort_procedure(int(id), "why", actor="me"),
                 lambda id=id: db.explain_procedure(int(id)),
                 lambda id=id: db.signal(int(id), "go"),
+                lambda id=id: db.procedure(int(id), at="-1ms"),
+                lambda id=id: db.replay_procedure(int(id), Replayed),
             ):
                 with pytest.raises(Forbidden) as caught:
                     doing()
                 said.append(str(caught.value))
-        assert said[:4] == said[4:], "whether there is one is not told"
+        assert said[:6] == said[6:], "whether there is one is not told"
         with pytest.raises(Forbidden):
             call(backend.beat_lock(int(other), 0))
         own = {"token": f"ext-aa-{mine}-0", "name": "go", "key": "k", "reason": "why"}
-        for what in ("abort", "bypass", "retry", "explain", "signal", "query", "update", "events"):
+        by_id = ("abort", "bypass", "retry", "explain", "signal", "query", "update", "events")
+        for what in (*by_id, "past", "past.record"):
             with pytest.raises(Forbidden):  # the right to the one that a token names is not enough
                 call(backend.control(what, {**own, "id": int(hidden)}))
         db.abort_procedure(mine, "done", actor="me")

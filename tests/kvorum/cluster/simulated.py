@@ -32,11 +32,11 @@ from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local.ports import Ports
 from kvorum.node.node import Node, build
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng
 from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
 from raft.peers import Address, Peers
-from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 LATENCY_S = 0.001
 SYNC_S = 0.002

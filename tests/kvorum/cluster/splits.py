@@ -14,7 +14,7 @@ import kvorum
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, UnknownOutcome
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 ACCOUNTS = 24

@@ -9,7 +9,7 @@ import pytest
 from kv.base.errors import NotFound, Refused, TxnAborted
 from kv.base.keys import table_prefix
 from kvorum.api.model import TableSpec
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.test_dropped_anchors import prewrite
 

@@ -14,7 +14,7 @@ import pytest
 import kvorum
 from kv.base.config import NodeConfig
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 DEAD_AFTER_MS = 10_000

@@ -13,7 +13,7 @@ import pytest
 
 from kv.base.errors import KvorumError
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.splits import Bank, submit
 

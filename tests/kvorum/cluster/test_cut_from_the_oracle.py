@@ -16,7 +16,7 @@ from kv.base.ops import put
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
 from kvorum.api.model import TableSpec
-from tests.kit.simloop import SimClock, SimLoop, SimRng, run
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng, run
 from tests.kvorum.cluster.simulated import PORT, SimCluster
 from tso.client import TsoClient
 from tso.detour import detour

@@ -16,8 +16,8 @@ from kv.base.ops import put
 from kvorum.api.model import ScanSpec, TableSpec
 from kvorum.cluster.cluster import CONSENSUS
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.engine.lock_procedure import LOCK
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.test_cut_from_the_oracle import leaders, settled
 from txn.transaction import Transaction

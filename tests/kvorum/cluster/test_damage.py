@@ -19,8 +19,8 @@ from kv.replica.verifying import verify_part
 from kvorum.api.model import ScanSpec, TableSpec
 from kvorum.node.node import Node
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.verbs import DROP_PARTITION
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.test_simulated import KEYS, Client
 

@@ -13,7 +13,7 @@ from kv.base.methods import COMMIT, PREWRITE
 from kv.base.ops import put
 from kvorum.api.model import TableSpec
 from kvorum.node.node import Node
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 TTL_MS = 2_000

@@ -24,7 +24,7 @@ from kvorum.api.verbs import ANCHORED
 from kvorum.cluster.members import partition_map
 from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kv.replica.support import Follower
 from tests.kv.replica.test_snapshots import leader, replica
 from tests.kvorum.cluster.simulated import SimCluster

@@ -20,7 +20,7 @@ from kvorum.api.model import TableSpec
 from kvorum.node.node import Node
 from kvorum.storage.garbage import ROUNDS_MAX, SHARE, Garbage
 from kvorum.storage.oldest_intent import OldestIntent
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 RETENTION_MS = 5_000

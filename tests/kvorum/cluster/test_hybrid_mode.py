@@ -14,7 +14,7 @@ from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 from kvorum.cluster.clocks import Offset, verdict
 from kvorum.local import identity as identities
-from tests.kit.simloop import SimRng
+from kvorum.testing.simulation.loop import SimRng
 
 NODES = ("h1:7600", "h2:7600", "h3:7600")
 

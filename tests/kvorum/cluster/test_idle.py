@@ -14,7 +14,7 @@ from kv.base.ids import META_PARTITION
 from kv.base.keys import u64
 from kv.base.timestamps import compose
 from kvorum.api.model import TableSpec
-from tests.kit.simloop import SimClock, SimLoop, run
+from kvorum.testing.simulation.loop import SimClock, SimLoop, run
 from tests.kit.waiting import until
 from tests.kvorum.cluster.simulated import SimCluster, SimPeers
 

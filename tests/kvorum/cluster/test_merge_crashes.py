@@ -24,7 +24,7 @@ import pytest
 from kv.base.ids import META_PARTITION
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
-from tests.kit.simloop import SimLoop
+from kvorum.testing.simulation.loop import SimLoop
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.splits import Bank, everybody_follows, scene, submit
 

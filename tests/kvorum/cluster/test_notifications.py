@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from kvorum.verify.client import NAMESPACE
 from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.values.errors import SqlError
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.sql_clients import Sql
 

@@ -15,9 +15,9 @@ from kv.base.methods import GET, MARK, MGET, SCAN
 from kv.base.timestamps import compose, physical_ms
 from kvorum.api.model import ScanSpec, TableKey, TableSpec
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.session.running.as_of import at_replicas
 from sqlproxy.session.running.run_statements import ReadsAt
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 T = ("default", "k")

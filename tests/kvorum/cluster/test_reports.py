@@ -10,8 +10,8 @@ from kv.base.limits import BEAT_MS, DEAD_AFTER_MS_MIN
 from kvorum.api.model import TableSpec
 from kvorum.cluster import replica_status
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.master.map.liveness import Health
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 pytestmark = pytest.mark.slow

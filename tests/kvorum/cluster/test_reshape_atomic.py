@@ -21,7 +21,7 @@ from kv.base.ids import META_PARTITION
 from kv.base.methods import SCAN
 from kv.partition.machine import PartitionMachine
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.splits import Bank, submit
 

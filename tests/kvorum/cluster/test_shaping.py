@@ -18,8 +18,8 @@ from kv.base.limits import KiB
 from kvorum.api.model import Put, TableSpec
 from kvorum.native.native import NativeBackend
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.bus.settings import KNOWN, SETTINGS_S
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 pytestmark = pytest.mark.slow

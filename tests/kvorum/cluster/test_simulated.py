@@ -10,7 +10,7 @@ import pytest
 import kvorum
 from kv.base.errors import KvorumError
 from kvorum.api.model import TableSpec
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 import txn.commit.core
 from kv.partition import shapes
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.splits import Bank, submit
 from txn.commit.sending import Sending

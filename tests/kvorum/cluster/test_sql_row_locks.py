@@ -17,9 +17,9 @@ import pytest
 from kv.base.verbs import VERBS
 from kv.client.client import KvClient
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from kvorum.verify.client import NAMESPACE
 from sqlproxy.values.errors import SqlError
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.sql_clients import Sql
 

@@ -17,8 +17,8 @@ from kv.base.methods import BLIND, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.replica.replica import Replica
 from kvorum.api.model import Put, TableSpec
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.verbs import CHANGE_REPLICAS
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 KEYS = (b"a", b"m", b"z")  # one per partition …

@@ -20,7 +20,7 @@ from kvorum.sites.marks import CURSORS, Mark
 from kvorum.sites.pull import Pull
 from kvorum.sites.rules import Joined, Standing
 from kvorum.sites.taking import Counts, Taken, Taker
-from tests.kit.simloop import SimLoop
+from kvorum.testing.simulation.loop import SimLoop
 from tests.kvorum.cluster.simulated import SimCluster
 
 NS: Final = "default"

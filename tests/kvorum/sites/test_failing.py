@@ -21,9 +21,9 @@ from kvorum.sites.marks import Mark
 from kvorum.sites.role import SiteRole
 from kvorum.sites.rules import Change, Joined, Standing
 from kvorum.sites.taking import Counts, Step, Taken, Taker
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, Lab
 
 SITE: Final = table_prefix(TABLE) + b"berlin"

@@ -17,11 +17,11 @@ from kvorum.api.site_links import CONFLICTS, NAMESPACE
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sites import pull, rules, taking
 from kvorum.sites.links import LinkedTable
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from kvorum.verify.anomaly import Anomaly
 from kvorum.verify.catalog import judge
 from kvorum.verify.run_workload import Run, Settings
 from kvorum.verify.workloads.sites import RULES, Sites
-from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kvorum.sites import pair
 from tests.kvorum.sites.pair import NS, Pair, story
 

@@ -42,11 +42,11 @@ from kvorum.api.model import (
 )
 from kvorum.api.watching import Change, Event, WatchSpec
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation import loop as simloop
 from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
 from kvorum.verify.history import History
 from kvorum.verify.run_workload import Run, Settings
-from tests.kit import simloop
 
 Write = tuple[str, str | None]
 TABLE = "t"

@@ -13,9 +13,9 @@ from kv.base.ids import META_PARTITION
 from kvorum.api.model import ProcedureInfo, TableSpec
 from kvorum.master.bus import NodeBus
 from kvorum.node.node import Node
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.bus.handlers import Handler, Job
 from procedures.verbs import BUS_ORDERS, BUS_REPORTS
-from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"

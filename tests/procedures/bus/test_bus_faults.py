@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kv.base.errors import InvalidArgument
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.bus.world import World, effects, leftovers, one_phase
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"

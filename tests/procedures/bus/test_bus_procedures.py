@@ -10,13 +10,13 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import BUS_LEASE_MS, BUS_UNDO_WAIT_MS
+from kvorum.testing.simulation import loop as simloop
 from procedures.bus import core, phases
 from procedures.bus.handlers import Hands
 from procedures.bus.messages import Report, Status, Verb
 from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
-from tests.kit import simloop
 from tests.procedures.bus.world import World, effects, leftovers, one_phase
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"

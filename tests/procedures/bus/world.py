@@ -16,6 +16,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId
 from kv.base.keys import table_range
+from kvorum.testing.simulation.loop import SimLoop
 from procedures.bus import phases
 from procedures.bus.courier import Courier
 from procedures.bus.handlers import Handler, Hands, Job
@@ -26,7 +27,6 @@ from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeRow, NodeState, encode_node, node_key
 from procedures.master.map.partitions import Place, Placed, plan, put_row, put_rows
-from tests.kit.simloop import SimLoop
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 
 ALL = {"nodes": "all"}

@@ -17,6 +17,7 @@ import kvorum
 from kv.base import limits
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome, WriteConflict
 from kv.base.ops import put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import core, plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -26,7 +27,6 @@ from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.runner import Died, Runner
 from procedures.engine.store import Fenced
 from procedures.engine.submission import Submission, check, create
-from tests.kit import simloop
 from tests.kit.machine import free_port_base
 from tests.procedures.engine.test_procedures_store import KEY, over
 from tests.procedures.lab import Lab, refusal, run

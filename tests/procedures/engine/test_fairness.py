@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv.base.adapters import LoopTimers
+from kvorum.testing.simulation import loop as simloop
+from kvorum.testing.simulation.loop import SimLoop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -19,8 +21,6 @@ from procedures.engine.registry import procedure, step
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Options
 from procedures.pools.start_limits import Gate, Limit
-from tests.kit import simloop
-from tests.kit.simloop import SimLoop
 from tests.procedures.lab import Lab
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import in_office, submission

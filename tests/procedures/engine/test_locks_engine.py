@@ -11,6 +11,8 @@ import pytest
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.keys import table_range
 from kv.base.system import LOCKS
+from kvorum.testing.simulation import loop as simloop
+from kvorum.testing.simulation.loop import SimRng
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN, grants_of
@@ -18,8 +20,6 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
-from tests.kit import simloop
-from tests.kit.simloop import SimRng
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, run
 from tests.procedures.stores import STORES, opened
 from tests.procedures.zoo import Zoo

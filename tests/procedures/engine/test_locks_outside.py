@@ -10,10 +10,10 @@ import pytest
 
 from kv.base.adapters import LoopTimers
 from kv.base.errors import InvalidArgument, Refused, TxnAborted
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.lock_procedure import LOCK, Keeper, LockProcedure, LockService
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.lab import Lab, run
 
 TTL_MS = 2_000

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -17,7 +18,6 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.roster import Live
 from procedures.engine.submission import Submission, check, create
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_store import over
 from tests.procedures.lab import Lab
 from tests.procedures.stores import STORES, Looks

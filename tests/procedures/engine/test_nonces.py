@@ -12,12 +12,12 @@ import pytest
 from typing_extensions import TypedDict
 
 from kv.base.errors import KvorumError
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome
 from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.zoo import TYPES, Zoo

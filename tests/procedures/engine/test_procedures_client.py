@@ -13,6 +13,7 @@ from kv.base import errors, limits, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.rights import Kind, Resource
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.client import ProcedureClient
@@ -22,7 +23,6 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.registry import procedure, step
 from procedures.engine.service import ProcedureService
 from procedures.verbs import PROC_GET, PROC_SUBMIT
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_lifecycle import ALL
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.zoo import Three, Zoo

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from kv.base.keys import table_prefix
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 from tests.procedures.stores import Looks
 from tests.procedures.zoo import CASES, TYPES, Case

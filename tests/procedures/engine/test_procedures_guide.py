@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import kvorum
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.pools.control import Control
-from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.pools.pool_lab import TableRows
 

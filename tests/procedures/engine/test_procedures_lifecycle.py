@@ -11,6 +11,7 @@ import pytest
 
 from kv.base import limits
 from kv.base.errors import KvorumError, NotFound, Refused, TooLarge, UnknownOutcome
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import core, plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -21,7 +22,6 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.view import info, shown_state
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, refusal, run
 from tests.procedures.zoo import TYPES, Zoo, bump
 

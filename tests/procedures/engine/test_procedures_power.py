@@ -14,6 +14,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import NotFound
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE, table_prefix, u32
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
@@ -22,7 +23,6 @@ from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, Crash, Lab, crashed
 from tests.procedures.zoo import TYPES
 from tests.txn.fake_kv import FakeTso

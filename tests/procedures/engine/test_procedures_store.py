@@ -14,6 +14,7 @@ from kv.base.errors import ConditionFailed, Corruption, KvorumError, NotFound, R
 from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import core
 from procedures.engine.core import Change, Flow
 from procedures.engine.kv_store import KvStore, forget_ops
@@ -22,7 +23,6 @@ from procedures.engine.records import Entry, Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import Fenced, Stored
 from procedures.engine.submission import Submission, check, create
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_crash import check_end
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed, refusal
 from tests.procedures.stores import STORES, Looks, opened

@@ -14,6 +14,7 @@ from kv.base.keys import table_prefix
 from kv.base.limits import PROCEDURE_TXN_TTL_MS, RECOVERY_GRACE_MS
 from kv.base.methods import COMMIT, FINISH, PREWRITE
 from kv.base.ops import put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import core
 from procedures.engine.core import Change, Flow
 from procedures.engine.kv_store import KvStore
@@ -21,7 +22,6 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import Stored
 from procedures.engine.submission import Submission, check, create
-from tests.kit import simloop
 from tests.procedures.lab import TABLE
 from tests.procedures.zoo import TYPES
 from tests.txn.wire import Gate, PausedTimers, Wire

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, State
@@ -19,7 +20,6 @@ from procedures.engine.registry import procedure, step
 from procedures.engine.resources import EXCLUSIVE, SHARED, Kind
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Options, Submission
-from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.zoo import Zoo
 

@@ -9,12 +9,12 @@ import pytest
 from kv.base.errors import KvorumError, NotFound, Unavailable
 from kv.base.ids import TableId
 from kv.base.ops import check
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.memory_store import MemoryStore
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import procedure, step
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, Lab, run
 from tests.procedures.zoo import Zoo
 

@@ -11,6 +11,7 @@ import pytest
 from kv.base import limits, system
 from kv.base.errors import InvalidArgument, NotFound, TooLarge
 from kv.base.keys import table_prefix, table_range
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import (
@@ -24,7 +25,6 @@ from procedures.engine.procedure import (
 )
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.lab import TABLE, Lab, refusal
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, State, again, children, done
 from procedures.engine.registry import Registry, declaration, procedure, step
@@ -16,7 +17,6 @@ from procedures.engine.submission import Submission
 from procedures.master.shape.merging import MergePartitions
 from procedures.master.shape.splitting import SplitPartition
 from procedures.pools.describe import described, remote_type
-from tests.kit import simloop
 from tests.procedures.engine.test_surgery import WHO, Two, _locks
 from tests.procedures.lab import Lab, refusal
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.procedure import State
 from procedures.engine.registry import Registry
 from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.engine.test_surgery import TYPES, WHO, begun, in_lab
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.pools.pool_lab import Office

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kv.base.errors import Rejected
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.executor import Executor
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.engine.test_surgery import TYPES, WHO, begun, in_lab, left
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pools.pool_lab import Office

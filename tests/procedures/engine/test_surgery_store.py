@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.core import Change, Flow
 from procedures.engine.procedure import State
 from procedures.engine.registry import Registry
 from procedures.engine.store import Fenced, Stored
 from procedures.engine.submission import Submission, check, create
-from tests.kit import simloop
 from tests.procedures.engine.test_surgery import TYPES
 from tests.procedures.stores import STORES, opened
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kv.base.errors import KvorumError, NotFound
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.store import Stored
 from procedures.engine.submission import Submission
 from tests.harness.world import Place
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_store import end, fresh
 from tests.procedures.lab import CrashingStore, Lab, crashed
 from tests.procedures.stores import KINDS, opened

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import KvorumError
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -21,7 +22,6 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.submission import Options
 from procedures.pools.control import Control
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pools.pool_lab import Office, TableRows
 from tests.procedures.pools.test_pools import in_office, submission

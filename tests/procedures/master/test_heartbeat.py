@@ -20,8 +20,8 @@ from kv.base.limits import (
 )
 from kvorum.api.verbs import BEAT, BEAT_NOW, Beat
 from kvorum.cluster.heartbeat import Heart, Pulse
+from kvorum.testing.simulation.loop import SimLoop
 from procedures.master.map.liveness import Health
-from tests.kit.simloop import SimLoop
 
 
 class World:

@@ -11,6 +11,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.placement import Placement
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.partitions import (
@@ -24,7 +25,6 @@ from procedures.verbs import CREATE_PARTITION, DROP_PARTITION
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
-from tests.kit import simloop
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
 from txn.results import ScanPage

@@ -15,6 +15,7 @@ from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.verbs import Request
 from kv.replica.manager import OLDEST
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.memory_store import Table
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import (
@@ -34,7 +35,6 @@ from procedures.master.map.replica_methods import GroupView, MemberView
 from procedures.master.members.reconcile import Reconciler, differences
 from procedures.master.schedulers.balance import Balancer, moves
 from procedures.verbs import ChangeReplicas, ReplicaStatus
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
 

@@ -14,6 +14,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.placement import Placement
+from kvorum.testing.simulation import loop as simloop
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
 from procedures.master.map.partitions import Placed, decode_placed, map_key, put_row
@@ -25,7 +26,6 @@ from procedures.master.map.placement import (
     preferred,
     spread,
 )
-from tests.kit import simloop
 from tests.procedures.nodes import World
 
 SLACK = 6  # of 36 partitions: whether leaders are spread counts first

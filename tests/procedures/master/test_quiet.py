@@ -11,11 +11,11 @@ import pytest
 
 from kv.base.limits import SCHEDULE_PAUSE_S, SCHEDULE_QUIET_S, SCHEDULE_QUIET_UNITS
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from procedures.master.map.groups import Groups
 from procedures.master.map.liveness import Health
 from procedures.master.map.quiet import Quiet, known
 from procedures.master.map.reports import NodeReport, Picture, Report
-from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kvorum.cluster.simulated import SimCluster
 
 MiB = 1 << 20

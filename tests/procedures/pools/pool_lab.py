@@ -11,12 +11,12 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.node_methods import Handler
 from kv.base.ops import Op
+from kvorum.testing.simulation.loop import SimLoop
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import Table
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.pools import service
 from procedures.pools.worker import Worker
-from tests.kit.simloop import SimLoop
 from tests.procedures.lab import Lab, OneTable
 from txn.results import ScanPage
 

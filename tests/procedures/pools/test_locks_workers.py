@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
-from tests.kit import simloop
 from tests.procedures.engine.test_locks_engine import TYPES, args, end, overlaps, rows, submit
 from tests.procedures.pools.pool_lab import Office
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, NotFound, Refused
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -18,7 +19,6 @@ from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Options
 from procedures.engine.view import shown_state
 from procedures.pools.control import Control
-from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.pools.pool_lab import Office, TableRows
 from tests.procedures.pools.test_pools import in_office, submission

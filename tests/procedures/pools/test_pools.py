@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_crash import Looks, check_end
 from tests.procedures.lab import CrashingStore, crashed, refusal, run
 from tests.procedures.pools.pool_lab import LEASE_S, Office

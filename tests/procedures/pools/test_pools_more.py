@@ -11,6 +11,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, UnknownOutcome
 from kvorum.master.upgrade import check
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -23,7 +24,6 @@ from procedures.pools.control import Control
 from procedures.pools.schedule_times import next_time
 from procedures.pools.schedules import Schedules
 from procedures.pools.start_limits import Gate, Limit
-from tests.kit import simloop
 from tests.procedures.lab import run
 from tests.procedures.pools.pool_lab import Office, TableRows
 from tests.procedures.pools.test_pools import Waits, in_office, submission

@@ -13,6 +13,7 @@ from msgspec.structs import replace as replace_record
 
 from kv.base import limits
 from kvorum.master.upgrade import check
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -21,7 +22,6 @@ from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import ProcedureType, Registry, procedure, step, undo
 from procedures.pools.describe import described, remote_type
-from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import in_office, submission

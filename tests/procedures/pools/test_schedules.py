@@ -15,12 +15,12 @@ import pytest
 from kv.base import limits
 from kv.base.errors import InvalidArgument, NotFound, TooLarge, UnknownOutcome
 from kv.base.ops import put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.pools import rows
 from procedures.pools.pauses import Pause
 from procedures.pools.schedule_times import Times, begins, newest, next_of, times_of, within
 from procedures.pools.schedules import OVERLAP, Schedules
-from tests.kit import simloop
 from tests.procedures.pools.pool_lab import Office, TableRows
 
 HOUR = 3_600_000

@@ -12,7 +12,7 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import InvalidArgument, Refused, Unavailable
 from kvorum.programs.worker import reach
 from kvorum.steps.modules import declared, load_types
-from tests.kit import simloop
+from kvorum.testing.simulation import loop as simloop
 
 
 @pytest.mark.parametrize(

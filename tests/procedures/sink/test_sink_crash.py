@@ -17,7 +17,7 @@ import pytest
 from kv.base import limits
 from kv.base.keys import table_prefix
 from kv.base.ops import put
-from tests.kit import simloop
+from kvorum.testing.simulation import loop as simloop
 from tests.procedures.sink.placed import PlacedTask
 from tests.procedures.sink.world import TABLE, Client, Life, Task, World, opened, some_rows
 

@@ -13,12 +13,12 @@ from kv.base import limits
 from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.sink.careful_batch import PlainTables
 from procedures.sink.format.sink_records import add_crc, chunk_key
 from procedures.sink.large_batch import LargeBatch
 from procedures.sink.sink_ports import Facts, Get, attempt_by
-from tests.kit import simloop
 from tests.procedures.sink.world import (
     OTHER,
     TABLE,

@@ -27,6 +27,8 @@ from kv.client.client import KvClient
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local.ports import Ports
 from kvorum.storage.store import Store
+from kvorum.testing.simulation import loop as simloop
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
@@ -45,8 +47,6 @@ from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.sink_ports import Tables
 from procedures.sink.sink_service import SinkService
 from procedures.sink.spark_job import SparkJob
-from tests.kit import simloop
-from tests.kit.simloop import SimClock, SimLoop, SimRng
 from tests.procedures.lab import OneTable
 from txn.client import TxnClient
 

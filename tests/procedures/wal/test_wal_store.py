@@ -17,6 +17,7 @@ from kv.base import limits
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.keys import table_prefix
 from kv.base.ops import put
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.core import Change, Flow
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
@@ -25,7 +26,6 @@ from procedures.engine.store import Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.wal.format import HEAD_BYTES, LogRecord, encode_frame, encode_record
 from procedures.wal.store import WalStore
-from tests.kit import simloop
 from tests.procedures.engine.test_procedures_crash import check_end
 from tests.procedures.engine.test_procedures_store import _life as life
 from tests.procedures.lab import TABLE, CrashingStore, Lab

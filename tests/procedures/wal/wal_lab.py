@@ -7,9 +7,9 @@ from typing import Any
 
 from kv.base.adapters import LoopTimers
 from kv.base.ports import Timers
+from kvorum.testing.simulation.loop import SimClock, SimLoop, SimRng
 from procedures.wal.journal import Terms
 from procedures.wal.store import WalStore
-from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 VARIANTS = ("lost", "half", "holes", "whole")
 

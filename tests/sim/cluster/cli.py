@@ -20,9 +20,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
+from kvorum.testing.simulation.probes import probes
 from tests.sim.cluster.crashpoints import enumerate_all
 from tests.sim.cluster.mutations import MUTATIONS
-from tests.sim.cluster.probes import RARE, probes
+from tests.sim.cluster.probes import RARE
 from tests.sim.cluster.proof import prove_all
 from tests.sim.cluster.world import Outcome, run_seed
 

@@ -22,12 +22,12 @@ from typing import Any, Final
 from kv.base.errors import KvorumError
 from kv.replica.replica import Replica
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.life import LivesLoop, run
+from kvorum.testing.simulation.processes import CLIENTS_FROM, Cluster, NodeProcess
+from kvorum.testing.simulation.trace import Trace
 from raft import RaftError
-from tests.sim.cluster.cluster import CLIENTS_FROM, Cluster, NodeProcess
-from tests.sim.cluster.life import LivesLoop, run
 from tests.sim.cluster.limits import changed
 from tests.sim.cluster.plan import Plan
-from tests.sim.cluster.trace import Trace
 
 KINDS: Final = ("parallel", "two-phase", "serializable", "serializable two-phase")
 KEYS: Final = ("a", "m", "t")

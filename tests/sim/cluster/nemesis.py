@@ -12,11 +12,11 @@ from collections.abc import Callable
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.life import Life, State
+from kvorum.testing.simulation.loop import SimRng
+from kvorum.testing.simulation.probes import probes
+from kvorum.testing.simulation.processes import Cluster, NodeProcess, outcome_of
 from raft import RaftError
-from tests.kit.simloop import SimRng
-from tests.sim.cluster.cluster import Cluster, NodeProcess, outcome_of
-from tests.sim.cluster.life import Life, State
-from tests.sim.cluster.probes import probes
 
 WEIGHTS = {
     "kill": 3,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from kvorum.testing.simulation.plan import Chances
+from kvorum.testing.simulation.plan import Plan as Calm
 from kvorum.verify.catalog import WORKLOADS
 from kvorum.verify.workloads.base import READ_COMMITTED
-from tests.sim.cluster.network import Chances
 from tests.sim.raft.plan import CLOCK_RATE_SPREAD
 
 MOSTLY = ("list-append", "list-append", "list-append", "bank")
@@ -23,55 +24,25 @@ RESHAPED = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class Plan(Calm):
     """Made by `draw`, or by hand; the defaults are calm."""
 
-    nodes: int = 3
-    clients: int = 3
     workload: str = "list-append"
-    chances: Chances = field(default_factory=Chances)
     faults_s: float = 6.0
     faults_per_s: float = 0.0
     weights: dict[str, int] = field(default_factory=dict)
     """Of the nemesis' acts, where they differ from its own."""
     think_s: float = 0.02
     """Mean pause of a client between two operations."""
-    sync_s: float = 0.002
-    slow_syncs: float = 0.0
-    slow_sync_s: float = 0.5
-    rates: tuple[float, ...] = ()
     limits: float = 0.0
     """Share of the limits that are drawn (limits.py)."""
     parallel: bool = True
     """Small transactions commit by their intents; else by a flip."""
     isolation: str = "snapshot"
-    budget_ms: int = 10_000
-    ttl_ms: int = 5_000
-    gc_retention_ms: int = 600_000
-    gc_interval_ms: int = 30_000
-    replicas: int = 0
-    """Of each partition of the table; 0: one at every node."""
-    replica_age_ms: int = 0
-    """Clients read so far in the past at any replica; 0: at leaders alone."""
     kills_per_message: float = 0.0
     """Chance that a client dies at a message, sent or got."""
-    clock: str = ""
-    """Where timestamps come from; "": the oracle."""
-    skews: tuple[int, ...] = ()
-    """Of the nodes' wall clocks, in ms."""
     jumps: tuple[int, ...] = (-10_000, -3_000, -100, 0, 100, 3_000, 10_000)
-    """To which they are set."""
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Of the workload's procedures."""
-        return tuple(WORKLOADS[self.workload].modules)
-
-    def skew_of(self, node: int) -> int:
-        return self.skews[node - 1] if self.skews else 0
-
-    def rate_of(self, node: int) -> float:
-        return self.rates[node - 1] if self.rates else 1.0
+    """To which the nodes' wall clocks are set, in ms."""
 
 
 def draw(rng: random.Random) -> Plan:

@@ -1,8 +1,7 @@
-"""Rare situations of whole clusters say that they arose; see tests/sim/raft/probes.py."""
+"""Rare situations of whole clusters say that they arose; see
+kvorum/testing/simulation/probes.py."""
 
 from __future__ import annotations
-
-from tests.sim.raft.probes import Probes
 
 RARE: tuple[str, ...] = (
     "a client stands still",
@@ -42,5 +41,3 @@ RARE: tuple[str, ...] = (
     "unsynced writes at a power loss",
 )
 """What a long run must have seen."""
-
-probes = Probes()

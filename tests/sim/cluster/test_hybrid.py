@@ -14,12 +14,12 @@ from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.limits import CLOCK_FENCE_MS
 from kv.base.timestamps import compose
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.testing.simulation.life import LivesLoop, run
+from kvorum.testing.simulation.processes import Cluster
+from kvorum.testing.simulation.trace import Trace
 from tests.sim.cluster.cli import replay_command
-from tests.sim.cluster.cluster import Cluster
-from tests.sim.cluster.life import LivesLoop, run
 from tests.sim.cluster.nemesis import _transfer
 from tests.sim.cluster.plan import Plan, draw_hybrid
-from tests.sim.cluster.trace import Trace
 from tests.sim.cluster.world import run_seed
 from tso.hybrid import HybridClock
 

@@ -8,7 +8,7 @@ import pytest
 
 from kv.base.timestamps import physical_ms
 from kvorum.sdk.database import AsyncDatabase
-from tests.sim.cluster.cluster import Cluster
+from kvorum.testing.simulation.processes import Cluster
 from tests.sim.cluster.mutations import broken
 from tests.sim.cluster.plan import Plan
 from tests.sim.cluster.test_hybrid import NS, as_client, led_by, made, played

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kvorum.testing.simulation.processes import CLIENTS_FROM
 from tests.sim.cluster.cli import Chunk, replay_command, run_chunk
-from tests.sim.cluster.cluster import CLIENTS_FROM
 from tests.sim.cluster.crashpoints import KINDS, points, violations
 from tests.sim.cluster.mutations import MUTATIONS, SEEDS_MAX, broken
 from tests.sim.cluster.proof import prove

@@ -18,20 +18,20 @@ from typing import Any
 from kv.base.errors import KvorumError
 from kv.base.limits import TSO_AHEAD_MS
 from kv.replica.ranges import slices
+from kvorum.testing.simulation.life import LivesLoop, run
+from kvorum.testing.simulation.loop import Deadlock, Livelock
+from kvorum.testing.simulation.probes import probes
+from kvorum.testing.simulation.processes import CLIENTS_FROM, ClientProcess, Cluster
+from kvorum.testing.simulation.trace import Trace
 from kvorum.verify.catalog import WORKLOADS, judge
 from kvorum.verify.client import Client
 from kvorum.verify.history import Header, Recorder
 from kvorum.verify.random_choices import Chance
 from kvorum.verify.workloads.base import Workload
-from tests.kit.simloop import Deadlock, Livelock
-from tests.sim.cluster.cluster import CLIENTS_FROM, ClientProcess, Cluster
-from tests.sim.cluster.life import LivesLoop, run
 from tests.sim.cluster.limits import randomised
 from tests.sim.cluster.mutations import MUTATIONS, broken
 from tests.sim.cluster.nemesis import Nemesis
 from tests.sim.cluster.plan import Plan, draw, draw_hybrid
-from tests.sim.cluster.probes import probes
-from tests.sim.cluster.trace import Trace
 
 HEALED_S = 30.0
 PEACE_S = 0.3
@@ -69,6 +69,7 @@ class World:
     def __init__(self, loop: LivesLoop, seed: int, plan: Plan, show: Show | None = None) -> None:
         self.seed, self.plan = seed, plan
         self.trace = Trace(loop.time, show)
+        plan.modules = tuple(WORKLOADS[plan.workload].modules)
         self.cluster = Cluster(loop, seed, plan, self.trace)
         self.nemesis = Nemesis(self.cluster)
         self.workload: Workload = WORKLOADS[plan.workload]()

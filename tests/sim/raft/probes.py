@@ -4,7 +4,7 @@ that is never injected, or a situation that never arises, proves nothing.
 
 from __future__ import annotations
 
-from collections import Counter
+from kvorum.testing.simulation.probes import Probes
 
 RARE = (
     "ambush: acknowledges",
@@ -37,16 +37,5 @@ RARE = (
     "Transferring",
 )
 """What a long run must have seen."""
-
-
-class Probes:
-    """Counts of this process."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def hit(self, name: str, times: int = 1) -> None:
-        self.counts[name] += times
-
 
 probes = Probes()

@@ -11,6 +11,7 @@ import pytest
 
 from kv.base.adapters import LoopTimers
 from kv.base.ids import NodeId, TableId
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.master.map.partitions import Partitions, partitions_of, placed_of
@@ -19,7 +20,6 @@ from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
 from sqlproxy.ddl.change.version_waits import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
-from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
 

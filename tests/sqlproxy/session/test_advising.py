@@ -8,9 +8,9 @@ from typing import Any
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import ADVISORY_BEAT_MS, ADVISORY_TTL_MS
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.verbs import LOCK_BEAT, LOCK_END, PROC_SUBMIT
 from sqlproxy.session.shared.advisory_locks import AdvisoryLocks, Held, Key, resource_of, rows
-from tests.kit.simloop import SimLoop, run
 
 
 class Nodes:

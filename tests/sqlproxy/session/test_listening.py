@@ -10,13 +10,13 @@ import pytest
 
 from kv.base.errors import SnapshotTooOld
 from kv.base.limits import SQL_NOTIFICATIONS_MAX, SQL_PAYLOAD_BYTES_MAX
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.catalog.notifications import Notification, decoded, encoded, row_key, span
 from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.session.state.listening import Listening
 from sqlproxy.session.state.notes import Notes, Wish
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.seam import Channel
-from tests.kit.simloop import SimLoop, run
 from txn.reading.feed_parts import Part
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from kv.base.ids import NodeId
 from kv.base.keys import table_range
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.picture import Loads
@@ -22,7 +23,6 @@ from procedures.master.members.crash import SERVER_CRASH, CrashServices
 from procedures.master.members.membership import MembershipServices
 from procedures.master.members.rebuilding import REBUILD_REPLICA
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
-from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import TABLE, World
 

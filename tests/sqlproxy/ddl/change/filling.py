@@ -30,6 +30,7 @@ from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.methods import INGEST
 from kv.base.verbs import repeatable
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Index, IndexColumn, Table
@@ -38,7 +39,6 @@ from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.tables.rules import Rules
 from sqlproxy.values.errors import SqlError
-from tests.kit.simloop import SimLoop, run
 from tests.txn.real_kv import RealCluster
 from tests.txn.world import Hooked, RealWorld, World, doomed_client
 from txn.client import TxnClient

@@ -25,6 +25,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import ConditionFailed, KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.fence import Fence
@@ -37,7 +38,6 @@ from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.values.errors import SqlError
 from tests.harness.world import Place
-from tests.kit.simloop import SimLoop, run
 from txn.client import TxnClient
 from txn.transaction import TxnState
 

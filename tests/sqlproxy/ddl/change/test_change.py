@@ -16,6 +16,7 @@ from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
 from kvorum.api.model import SnapshotInfo
+from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
@@ -40,7 +41,6 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.types import resolve
-from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
 from tests.sqlproxy.ddl.change import model

@@ -10,11 +10,11 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, table_range
+from kvorum.testing.simulation.loop import SimLoop, run
 from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
-from tests.kit.simloop import SimLoop, run
 from tests.sqlproxy.ddl.change import filling
 from tests.sqlproxy.ddl.change.broken import RULES, seeds_until_noticed
 

@@ -24,12 +24,12 @@ from kv.base.limits import (
     SQL_SLICE_ROWS_MAX,
     SQL_SLICES_IN_FLIGHT,
 )
+from kvorum.testing.simulation import loop as simloop
 from sqlproxy.ddl.change.backfill import fewer
 from sqlproxy.ddl.change.slices import Pace, in_slices
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables.entries import index_codec
-from tests.kit import simloop
 from txn.results import ScanPage
 from txn.transaction import Transaction
 

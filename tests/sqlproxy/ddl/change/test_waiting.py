@@ -18,11 +18,11 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ids import ProcedureId
+from kvorum.testing.simulation.loop import SimLoop, run
 from procedures.engine.registry import declaration
 from sqlproxy.ddl.change.parts import AddParts
 from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.values.errors import from_store
-from tests.kit.simloop import SimLoop, run
 
 ENDED = {"id": "7", "name": "CreateIndex", "state": "SUCCESS", "step": "done", "result": {"n": 1}}
 RUNNING = {**ENDED, "state": "WAITING", "progress": [0.5, "500 rows"], "result": None}

@@ -25,7 +25,7 @@ from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any
 
-from tests.kit.simloop import SimLoop, _Shuffled
+from kvorum.testing.simulation.loop import Shuffled, SimLoop
 
 
 class State(Enum):
@@ -87,7 +87,7 @@ def living() -> Life | None:
 _NOTHING = object()
 
 
-class _Ready(_Shuffled):
+class _Ready(Shuffled):
     """The ready queue: what is due of those that do not run is put aside."""
 
     def __init__(self, rng: random.Random, nothing: asyncio.Handle) -> None:
@@ -114,7 +114,7 @@ class LivesLoop(SimLoop):
         nothing.cancel()
         self._ready = _Ready(self.rng, nothing)
         self.network: Any = None
-        make = self.get_task_factory()
+        make: Any = self.get_task_factory()
         assert make is not None
 
         def made(loop: Any, coro: Any, **kw: Any) -> Any:
@@ -141,10 +141,12 @@ class LivesLoop(SimLoop):
         if life is None or life.state is not State.DEAD:
             self.errors.append(context)
 
-    async def create_server(self, protocol_factory: Any, host: Any, port: Any, **_: Any) -> Any:
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Any, host: Any, port: Any, **_: Any
+    ) -> Any:
         return self.network.listen(protocol_factory, (host, port))
 
-    async def create_connection(
+    async def create_connection(  # type: ignore[override]
         self, protocol_factory: Any, host: Any, port: Any, *, ssl: Any = None
     ) -> Any:
         assert ssl is None, "nobody reads along here"
@@ -166,6 +168,7 @@ def run(main: Callable[[LivesLoop], Coroutine[Any, Any, Any]], seed: int) -> Any
 def _put_away(loop: LivesLoop) -> None:
     """Close every coroutine, so that none is closed by the garbage collector, in another run."""
     loop.set_exception_handler(lambda _loop, _context: None)
+    loop.turns.close()
     for task in sorted(asyncio.all_tasks(loop), key=hash):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coro: Any = task.get_coro()

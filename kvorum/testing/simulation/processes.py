@@ -18,23 +18,30 @@ from kv.base import methods
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.ids import META_PARTITION
-from kv.base.ports import Rng
+from kv.base.ports import Rng, Timers
 from kv.base.spoken_time import Heard
 from kv.client.channels import SocketChannels, tcp_connector
 from kv.client.client import KvClient
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
+from kvorum.api.model import TableInfo
+from kvorum.api.names import TableIds
 from kvorum.local import heap
 from kvorum.local.ports import Ports
-from kvorum.native.native import NativeBackend
+from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimClock, SimRng, SimTimers
-from tests.sim.cluster.life import Life, LivesLoop, State
-from tests.sim.cluster.network import Network
-from tests.sim.cluster.plan import Plan
-from tests.sim.cluster.probes import probes
-from tests.sim.cluster.trace import Trace
+from kvorum.testing.simulation.life import Life, LivesLoop, State
+from kvorum.testing.simulation.loop import SimClock, SimRng, SimTimers
+from kvorum.testing.simulation.network import Network
+from kvorum.testing.simulation.plan import Plan
+from kvorum.testing.simulation.probes import probes
+from kvorum.testing.simulation.trace import Trace
+from procedures.engine.kv_store import KvStore
+from procedures.engine.registry import ProcedureType
+from procedures.pools.worker import Worker
+from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from tso.client import remote_tso
 from txn.client import TxnClient
 
@@ -48,10 +55,33 @@ METHODS = {
     )
 }
 CLIENTS_FROM = 100
-"""Numbers of clients; below it are nodes."""
+"""Numbers of clients; below it are nodes …"""
+WORKERS_FROM = 10_000
+"""… and from here on workers."""
 
 
 class _Syncer(TimedSyncer):
+    """`synced`: told when something is durable and nobody knows it yet; False: the process died of
+    that.
+    """
+
+    def __init__(
+        self,
+        engine: MemoryEngine,
+        timers: Timers,
+        delay_s: Callable[[], float],
+        synced: Callable[[], bool],
+    ) -> None:
+        super().__init__(engine, timers, delay_s)
+        self._synced = synced
+
+    def _finish(self, mark: int, done: Callable[[BaseException | None], None]) -> None:
+        def tell(error: BaseException | None) -> None:
+            if self._synced():
+                done(error)
+
+        super()._finish(mark, tell)
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -65,6 +95,8 @@ class NodeProcess:
         self.node: Node | None = None
         self.ready = False
         self.sync_fails = False
+        self.slow_s = 0.0
+        """That each sync takes more than its disk's own time."""
         self.clock = SimClock(cluster.loop, rate=cluster.plan.rate_of(number))
         self.clock.skew_ms = cluster.plan.skew_of(number)
         self._disks: dict[str, MemoryEngine] = {}
@@ -201,6 +233,7 @@ class NodeProcess:
             syncer=self._syncer,
             in_thread=_in_thread,
             network=cluster.network,
+            procedures=tuple(cluster.plan.procedures),
         )
 
     def _open_engine(self, path: Path, families: Sequence[str]) -> Engine:
@@ -210,7 +243,8 @@ class NodeProcess:
 
     def _syncer(self, engine: Engine) -> _Syncer:
         assert isinstance(engine, MemoryEngine)
-        return _Syncer(engine, SimTimers(self.cluster.loop, self.clock), self._sync_s)
+        timers = SimTimers(self.cluster.loop, self.clock)
+        return _Syncer(engine, timers, self._sync_s, self._synced)
 
     def _sync_s(self) -> float:
         cluster = self.cluster
@@ -219,7 +253,12 @@ class NodeProcess:
         if cluster.faulty and random() < plan.slow_syncs:
             probes.hit("slow sync")
             return random() * plan.slow_sync_s
-        return plan.sync_s * (0.5 + random())
+        return self.slow_s + plan.sync_s * (0.5 + random())
+
+    def _synced(self) -> bool:
+        life = self.life
+        self.cluster.on_persisted(self)
+        return self.life is life
 
 
 async def _in_thread(call: Callable[..., None], *args: object) -> None:
@@ -256,15 +295,7 @@ class ClientProcess:
     def database(self) -> AsyncDatabase:
         """To be called, and used, in its life. As kvorum.native.remote.connect_backend."""
         cluster = self.cluster
-        rng: Rng = SimRng(cluster.rng.getrandbits(64))
-        timers = SimTimers(cluster.loop, self.clock)
-        addresses = [(host(i), PORT) for i in range(1, cluster.plan.nodes + 1)]
-        cluster.rng.shuffle(addresses)
-        heard = Heard()
-        connect = tcp_connector(timers, "", time=heard)
-        kv, tso_kv = (
-            KvClient(SocketChannels(addresses, connect), timers, rng, heard=heard) for _ in range(2)
-        )
+        timers, rng, (kv, tso_kv) = self._connected(2)
         oracle = remote_tso(tso_kv, timers, rng)
         txn = TxnClient(kv, oracle, self.clock, rng, timers, budget_ms=cluster.plan.budget_ms)
 
@@ -279,6 +310,47 @@ class ClientProcess:
             txn.replica_age_ms = cluster.plan.replica_age_ms
         return Database(backend, rng, cluster.plan)
 
+    def _connected(self, count: int) -> tuple[SimTimers, SimRng, list[KvClient]]:
+        """Clients of the cluster, each with connections of its own."""
+        cluster = self.cluster
+        rng = SimRng(cluster.rng.getrandbits(64))
+        timers = SimTimers(cluster.loop, self.clock)
+        addresses = [(host(i), PORT) for i in range(1, cluster.plan.nodes + 1)]
+        cluster.rng.shuffle(addresses)
+        heard = Heard()
+        connect = tcp_connector(timers, "", time=heard)
+        clients = [
+            KvClient(SocketChannels(addresses, connect), timers, rng, heard=heard)
+            for _ in range(count)
+        ]
+        return timers, rng, clients
+
+
+class WorkerProcess(ClientProcess):
+    """A process that runs procedures. As kvorum.programs.worker, its steps in the same process."""
+
+    worker: Worker | None = None
+
+    def start(self, types: Sequence[ProcedureType]) -> None:
+        self.life.spawn(self._work(types))
+
+    async def _work(self, types: Sequence[ProcedureType]) -> None:
+        timers, rng, (kv, calls, tso_kv) = self._connected(3)
+        txn = TxnClient(kv, remote_tso(tso_kv, timers, rng), self.clock, rng, timers)
+        seen = RemoteCatalog(kv)
+        self.worker = Worker(
+            f"worker-{self.number}-{self.life.epoch}",
+            "default",
+            calls,
+            KvStore(txn),
+            types,
+            TableIds(CatalogCache(seen, timers, CATALOG_TTL_S, seen.claim)),
+            self.clock,
+            timers,
+            rng,
+        )
+        await self.worker.run()
+
 
 class Database(AsyncDatabase):
     """Whose transactions live as long as the plan says, and whose tables have as many replicas."""
@@ -287,10 +359,10 @@ class Database(AsyncDatabase):
         super().__init__(backend, rng)
         self._ttl_ms, self._replicas = plan.ttl_ms, plan.replicas
 
-    async def create_table(self, namespace: str, name: str, **spec: Any) -> Any:
+    async def create_table(self, ns: str, name: str, **spec: Any) -> TableInfo:
         if self._replicas:
             spec["replicas"] = self._replicas
-        return await super().create_table(namespace, name, **spec)
+        return await super().create_table(ns, name, **spec)
 
     def transaction(self, **how: Any) -> Any:
         return super().transaction(**{"ttl_ms": self._ttl_ms, **how})
@@ -302,7 +374,7 @@ class Cluster:
     def __init__(self, loop: LivesLoop, seed: int, plan: Plan, trace: Trace) -> None:
         self.loop, self.plan, self.trace = loop, plan, trace
         self.rng = random.Random(seed * 4 + 1)
-        self.disk_rng = random.Random(seed * 4 + 2)
+        self.disk_rng = SimRng(seed * 4 + 2)
         self.network = Network(loop, random.Random(seed * 4 + 3), trace)
         loop.network = self.network
         self.lives: list[Life] = []
@@ -310,6 +382,8 @@ class Cluster:
         self.faulty = False
         self.on_persist: Callable[[NodeProcess], object] = lambda _node: None
         """Told of each sync that begins."""
+        self.on_persisted: Callable[[NodeProcess], object] = lambda _node: None
+        """Told of each that has ended, before the node knows it."""
         self.nodes = {n: NodeProcess(self, n) for n in range(1, plan.nodes + 1)}
         self.clients = {
             n: ClientProcess(self, n) for n in range(CLIENTS_FROM, CLIENTS_FROM + plan.clients)

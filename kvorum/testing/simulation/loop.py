@@ -9,19 +9,24 @@
 - the loop keeps every task until it is done (asyncio keeps weak references): what a dead client
   left waiting waits on, and ends with the loop, whenever the garbage collector runs.
 
-Left out: sockets, threads, subprocesses, signals.
+Calls beside the loop (`run_in_executor`, `to_thread`) run in threads of which one runs at a time
+(threads.py). Left out: sockets, subprocesses, signals.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import itertools
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from kv.base.adapters import LoopTimers
+from kvorum.testing.simulation.threads import Turns
+
+T = TypeVar("T")
 
 _START = 1_700_000_000.0  # any moment will do, as long as timestamps made from it are plausible
 
@@ -58,7 +63,7 @@ class _NoSelector:
         pass
 
 
-class _Shuffled(collections.deque):  # type: ignore[type-arg]
+class Shuffled(collections.deque):  # type: ignore[type-arg]
     """The ready queue: popleft takes any element, as the seed says."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -73,7 +78,7 @@ class _Shuffled(collections.deque):  # type: ignore[type-arg]
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
     def __init__(self, coro: Any, *, loop: Any, **kw: Any) -> None:
-        self._seq = next(loop.sequence)  # before super: registration already hashes the task
+        self._seq: int = next(loop.sequence)  # before super: registration already hashes the task
         super().__init__(coro, loop=loop, **kw)
 
     def __hash__(self) -> int:
@@ -82,7 +87,7 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
 
 class _Future(asyncio.Future):  # type: ignore[type-arg]
     def __init__(self, *, loop: Any) -> None:
-        self._seq = next(loop.sequence)
+        self._seq: int = next(loop.sequence)
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -98,7 +103,10 @@ class SimLoop(asyncio.SelectorEventLoop):
         super().__init__(_NoSelector())  # type: ignore[arg-type]
         self._clock_resolution = 1e-9
         if seed is not None:
-            self._ready = _Shuffled(self.rng)
+            self._ready = Shuffled(self.rng)
+        self.turns = Turns()
+        self.jumped_ms = 0
+        """By which all wall clocks of this loop were set forward; timers know nothing of it."""
         self._kept: list[_Task] = []
         self._kept_max = 1_000
         self.set_task_factory(self._task)
@@ -119,6 +127,17 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def create_future(self) -> Any:
         return _Future(loop=self)
+
+    # threads
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Whatever the executor is."""
+        return asyncio.wrap_future(self.turns.submit(functools.partial(func, *args)), loop=self)
+
+    def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of `work`, for code that runs in one of these threads."""
+        return self.turns.wait(work, self)
 
     # no wake-up pipe: nothing outside the loop exists
     def _make_self_pipe(self) -> None:
@@ -141,7 +160,8 @@ class SimClock:
         self._loop = loop
 
     def now_ms(self) -> int:
-        return int((_START + self.monotonic()) * 1000) + self.skew_ms
+        jumped_ms: int = getattr(self._loop, "jumped_ms", 0)
+        return int((_START + self.monotonic()) * 1000) + self.skew_ms + jumped_ms
 
     def monotonic(self) -> float:
         return self._loop.time() * self.rate
@@ -185,8 +205,9 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int | None = 
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks))
         asyncio.set_event_loop(None)
+        loop.turns.close()
         loop._scheduled.clear()  # type: ignore[attr-defined]
-        loop._ready.clear()  # type: ignore[attr-defined]
+        loop._ready.clear()
         loop._kept.clear()
         loop.close()
     assert not loop.errors, loop.errors

@@ -19,36 +19,22 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass
 from typing import Any
 
 from kv.base.ports import Rng, Timers
 from kv.client.channels import tcp_connector
 from kv.server.socket_server import SocketServer
+from kvorum.testing.simulation.life import Life, LivesLoop, State, living
+from kvorum.testing.simulation.plan import Chances
+from kvorum.testing.simulation.probes import probes
+from kvorum.testing.simulation.trace import Trace
 from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
 from raft.peers import Address, Peers
-from tests.sim.cluster.life import Life, LivesLoop, State, living
-from tests.sim.cluster.probes import probes
-from tests.sim.cluster.trace import Trace
 
 Factory = Callable[[], asyncio.Protocol]
 _AGAIN_S = 0.05
-
-
-@dataclass(slots=True, kw_only=True)
-class Chances:
-    """How bad the network is. All zero and `latency_s`: calm."""
-
-    latency_s: float = 0.001
-    drop: float = 0.0
-    duplicate: float = 0.0
-    late: float = 0.0
-    """Share of messages that take up to `late_s` more."""
-    late_s: float = 0.3
-    pieces: float = 0.0
-    """Share of writes that arrive in two pieces."""
 
 
 class Network:
@@ -63,6 +49,10 @@ class Network:
         self.clogged_until: dict[tuple[int, int], float] = {}
         self.on_bytes: Callable[[Life, str], object] = lambda _life, _what: None
         """Told of whatever a process writes ("sends") or gets ("gets"), right before it happens."""
+        self.loses: Callable[[Life, Life], bool] = lambda _source, _target: False
+        """Asked about whatever a process writes to another, after `on_bytes`: true = it does not
+        arrive, and the connection is reset.
+        """
         self._loop, self._random, self._trace = loop, rng, trace
         self._listening: dict[Address, _Listener] = {}
         self._peers: dict[int, _PeerNet] = {}
@@ -169,6 +159,14 @@ class Network:
             if self._random.random() < 0.5:
                 second.deaf = True  # else what is on its way arrives before the end
             self.carry(first, None)
+
+    def reset(self, stream: _Stream) -> None:
+        """End one connection; what was carried before arrives before the end does."""
+        if not stream.lost:
+            probes.hit("connection lost")
+            stream.deaf = True
+            self.carry(stream, None)
+            stream.life.enter(stream.lose, ConnectionResetError(104, "connection lost"))
 
     # -- the end of a process
 
@@ -354,7 +352,11 @@ class _Stream(asyncio.Transport):
         if self.lost or self.deaf:
             return
         self._network.on_bytes(self.life, "sends")
-        if self.life.state is not State.DEAD:
+        if self.life.state is State.DEAD:
+            return
+        if self._network.loses(self.life, self.there):
+            self._network.reset(self)
+        else:
             self._network.carry(self, bytes(data))
 
     def abort(self) -> None:
@@ -420,7 +422,7 @@ class _PeerNet:
 
     def forget_peer(self, node: int) -> None: ...
 
-    def block(self, node: int) -> None: ...
+    def block(self, node: int, *, incoming: bool = True, outgoing: bool = True) -> None: ...
 
     def unblock(self, node: int) -> None: ...
 

@@ -1,0 +1,1 @@
+"""The simulator: processes, disks, clocks and a network in one event loop."""

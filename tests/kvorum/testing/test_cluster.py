@@ -1,0 +1,238 @@
+"""The testing kit: a whole cluster in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import kvorum
+from kvorum import testing
+from kvorum.testing.durations import milliseconds
+from kvorum.testing.running import as_the_one
+
+DAY_MS = 86_400_000
+bank = testing.Service("bank")
+
+
+@kvorum.procedure("kit_transfer")
+class Transfer:
+    @kvorum.step(first=True)
+    def withdraw(self, ctx: Any) -> Any:
+        accounts = ctx.txn.table("bank", "accounts")
+        row = accounts.get(ctx.args["from"])
+        accounts.put(ctx.args["from"], str(int(row.value) - ctx.args["amount"]))
+        return kvorum.next("deposit")
+
+    @kvorum.step
+    async def deposit(self, ctx: Any) -> Any:
+        accounts = ctx.txn.table("bank", "accounts")
+        row = await accounts.get(ctx.args["to"])
+        accounts.put(ctx.args["to"], str(int(row.value) + ctx.args["amount"]))
+        return kvorum.done({"moved": ctx.args["amount"]})
+
+
+async def pay(ctx: Any, amount: int) -> int:
+    await bank.call("charge", key=ctx.token, amount=amount)
+    return amount
+
+
+def book(ctx: Any, amount: int) -> None:
+    ctx.txn.table("bank", "accounts").put("booked", str(amount))
+
+
+@kvorum.workflow("kit_subscription")
+async def subscription(flow: kvorum.Flow, args: dict[str, int]) -> int:
+    for _ in range(args["months"]):
+        await flow.step(pay, 7)
+        await flow.sleep(30 * DAY_MS)
+    await flow.step(book, 7 * args["months"])
+    return 7 * args["months"]
+
+
+async def accounts(cluster: testing.Cluster) -> None:
+    await cluster.db.create_namespace("bank")
+    await cluster.db.create_table("bank", "accounts")
+    await cluster.db.table("bank", "accounts").put("ada", "100")
+    await cluster.db.table("bank", "accounts").put("bob", "5")
+
+
+async def balance(cluster: testing.Cluster, who: str) -> int:
+    row = await cluster.db.table("bank", "accounts").get(who)
+    return 0 if row is None else int(row.value)
+
+
+@pytest.mark.parametrize(("nodes", "workers"), [(1, 0), (3, 0), (1, 2)])
+def test_u7_a_cluster_runs_procedures_and_keeps_tables(nodes: int, workers: int) -> None:
+    """Plain and async steps, at nodes and at workers."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        started = await cluster.submit(Transfer, {"from": "ada", "to": "bob", "amount": 30})
+        info = await cluster.run_until(started.done())
+        assert info.state == "SUCCESS"
+        assert await started.result() == {"moved": 30}
+        assert (await balance(cluster, "ada"), await balance(cluster, "bob")) == (70, 35)
+        cluster.history.assert_order("withdraw", "deposit")
+        cluster.history.assert_times("deposit", 1)
+        assert cluster.history.steps("deposit")[0].who.startswith("worker" if workers else "node")
+
+    testing.simulate(story, procedures=[Transfer], nodes=nodes, workers=workers)
+
+
+def test_u7_months_pass_in_no_time() -> None:
+    """A subscription of a year; nobody waits for it."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        started = await cluster.submit(subscription, {"months": 12})
+        assert await started.result() == 84
+        assert 360 * DAY_MS <= cluster.elapsed_ms < 361 * DAY_MS
+        cluster.history.assert_times("charge", 12)
+        first, second = cluster.history.effects("charge")[:2]
+        assert 30 * DAY_MS <= second.at_ms - first.at_ms < 30 * DAY_MS + 10_000
+        assert await balance(cluster, "booked") == 84
+
+    testing.simulate(story, procedures=[subscription])
+
+
+def test_u7_time_passes_by_as_much_as_is_said() -> None:
+    """What is due later than that has not happened."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        started = await cluster.submit(subscription, {"months": 3})
+        await cluster.advance("3 days")
+        cluster.history.assert_once("charge")
+        await cluster.advance("28 days")
+        cluster.history.assert_times("charge", 2)
+        assert not (await cluster.db.procedure(started.id)).finished
+
+    testing.simulate(story, procedures=[subscription], nodes=1)
+
+
+def test_u7_a_schedule_of_months_starts_what_it_should() -> None:
+    """Each night once, however fast the nights pass."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        args = {"from": "ada", "to": "bob", "amount": 1}
+        await cluster.db.set_schedule("nightly", "30 2 * * *", Transfer, args)
+        await cluster.advance("40 days")
+        assert await balance(cluster, "bob") == 45
+
+    testing.simulate(story, procedures=[Transfer], nodes=1)
+
+
+def test_u7_a_leader_and_workers_die_and_work_goes_on() -> None:
+    """Nothing is done twice, and time is skipped with a node that stays down."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        started = await cluster.submit(subscription, {"months": 3})
+        await cluster.run_until(lambda: cluster.history.effects("charge"))
+        cluster.kill_worker(1)
+        new = await cluster.fail_over()
+        cluster.start_worker(1)
+        assert new == cluster.leader()
+        assert await started.result() == 21
+        cluster.history.assert_times("charge", 3)
+        cluster.history.assert_no_double_effect()
+
+    testing.simulate(story, procedures=[subscription], nodes=3, workers=1)
+
+
+def test_u7_steps_fail_when_they_are_told_to() -> None:
+    """Before they begin: nothing of them is there."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        cluster.fail_step("deposit", error=KeyError("bob"))
+        started = await cluster.submit(Transfer, {"from": "ada", "to": "bob", "amount": 30})
+        info = await cluster.run_until(started.done())
+        assert info.error is not None
+        assert (info.state, info.error["type"]) == ("FAILED", "KeyError")
+        cluster.history.assert_times("deposit", 0)
+
+    testing.simulate(story, procedures=[Transfer], nodes=1)
+
+
+def test_u7_a_run_is_repeated_exactly() -> None:
+    """Else nobody could look at a failure again."""
+
+    def told() -> str:
+        lines: list[str] = []
+
+        async def story(cluster: testing.Cluster) -> None:
+            await accounts(cluster)
+            await (await cluster.submit(subscription, {"months": 2})).result()
+
+        testing.simulate(story, procedures=[subscription], workers=1, seed=5, show=lines.append)
+        return "\n".join(lines)
+
+    assert told() == told()
+
+
+def test_u7_what_never_comes_is_told() -> None:
+    """A test would hang in a loop that simulates heartbeats."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        with pytest.raises(kvorum.DeadlineExceeded, match="nothing runs, nothing is due"):
+            await cluster.run_until(asyncio.Event().wait())
+
+    testing.simulate(story, nodes=1)
+
+
+def test_u7_sql_is_asked_in_the_simulation() -> None:
+    """Definitions, changes in a transaction, a query that DuckDB runs; after a failover, too."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await cluster.sql("CREATE TABLE city (name text PRIMARY KEY, people int)")
+        await cluster.sql("BEGIN")
+        await cluster.sql("INSERT INTO city VALUES ($1, $2), ('Rome', 3)", "Oslo", 1)
+        await cluster.sql("COMMIT")
+        await cluster.fail_over()
+        rows = await cluster.sql("SELECT sum(people), count(*) FROM city")
+        assert [tuple(map(int, row)) for row in rows] == [(4, 2)]
+
+    testing.simulate(story)
+
+
+def test_u7_a_second_simulation_inside_of_one_is_refused() -> None:
+    """Doubles of services would answer the wrong one."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        with (
+            pytest.raises(kvorum.Refused, match="another simulation runs"),
+            as_the_one(cluster.running),
+        ):
+            pass
+
+    testing.simulate(story, nodes=1)
+    with pytest.raises(kvorum.Refused, match="there is no simulation"):
+        asyncio.run(bank.call("charge"))
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        ("3 days", 3 * DAY_MS),
+        ("1 h 30 min", 5_400_000),
+        ("250ms", 250),
+        (1.5, 1),
+        ("2 months", 60 * DAY_MS),
+    ],
+)
+def test_u7_durations_are_written_as_people_do(written: Any, ms: int) -> None:
+    """And a month has thirty days."""
+
+    assert milliseconds(written) == ms
+
+
+@pytest.mark.parametrize("written", ["", "soon", "3 moons", "-1 s", True, None, "101 years"])
+def test_u7_what_is_no_duration_is_refused(written: Any) -> None:
+    """Nothing is guessed."""
+
+    with pytest.raises(kvorum.InvalidArgument, match="is no duration"):
+        milliseconds(written)
