@@ -45,9 +45,9 @@ from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
 
 
-@kvorum.procedure("CreateNamespace")
+@kvorum.procedure("rights.replayed")
 class Replayed:
-    """Code of somebody's own for a type that is not his."""
+    """Code for a procedure that is not its author's."""
 
     @kvorum.step(first=True)
     async def only(self, ctx: object) -> object:
