@@ -425,6 +425,13 @@ PROCEDURE_SIGNALS_MAX: Final = 1_000  # sent to one procedure and not taken yet
 PROCEDURE_SIGNAL_BYTES_MAX: Final = 256 * KiB
 PROCEDURE_KEYS_KEPT: Final = 2_000  # of signals and updates of one procedure, the newest ones
 PROCEDURE_KEYS_DROPPED: Final = 8  # older ones that one more key removes, at most
+HTTP_LEASE_MS: Final = 10_000  # a worker that speaks HTTP is silent for so long: it has lost all
+HTTP_WORKERS_MAX: Final = 256  # of them at one node
+PROCEDURE_HEARTBEAT_MS_MIN: Final = 100  # that a step may declare
+PROCEDURE_HEARTBEAT_BYTES_MAX: Final = 16 * KiB  # of its details
+PROCEDURE_HEARTBEAT_WRITE_MS: Final = 1_000  # between two writes of what one run says
+PROCEDURE_HEARTBEAT_TELL_MS: Final = 100  # … and between two messages of a process for steps
+PROCEDURE_HEARTS_MAX: Final = 32  # steps of one execution that say something
 PROCEDURE_EVENTS_KEPT: Final = 10_000  # of what one procedure emits, the newest ones
 PROCEDURE_EVENTS_EMITTED_MAX: Final = 1_000  # by one step
 PROCEDURE_EVENT_BYTES_MAX: Final = 16 * KiB
@@ -862,6 +869,8 @@ assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the nod
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert UPDATE_WAIT_MS <= WAIT_MS_MAX
 assert PROCEDURE_EVENTS_WAIT_MS <= WAIT_MS_MAX
+assert PROCEDURE_HEARTS_MAX * PROCEDURE_HEARTBEAT_BYTES_MAX <= PROCEDURE_STATE_BYTES_MAX
+assert PROCEDURE_HEARTBEAT_TELL_MS <= PROCEDURE_HEARTBEAT_MS_MIN
 assert PROCEDURE_EVENTS_EMITTED_MAX < PROCEDURE_EVENTS_KEPT
 assert PROCEDURE_EVENTS_PAGE_MAX <= LIST_ITEMS_MAX
 assert PROCEDURE_LOOK_MS < WORKER_QUERY_MS < DEADLINE_MS_DEFAULT

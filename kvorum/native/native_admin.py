@@ -22,6 +22,7 @@ from kvorum.api.model import (
     TableInfo,
     TableSpec,
 )
+from kvorum.api.names import TableIds
 from kvorum.api.verbs import ACCESS
 from kvorum.cluster import replica_status
 from kvorum.cluster.members import partition_map
@@ -59,6 +60,10 @@ class NativeAdmin:
         self._tables = tables
         self._timers = timers
         self._procedures = ProcedureClient(kv, timers, owner=OWNER, margin_ms=kv.budget_ms)
+
+    def step_tables(self) -> TableIds:
+        """How steps of procedures find tables."""
+        return TableIds(self._tables)
 
     # ------------------------------------------------------------------- namespaces and tables
 

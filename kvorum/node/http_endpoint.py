@@ -5,7 +5,7 @@ FastAPI.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -13,9 +13,13 @@ from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
 from kvorum.audit.audit_log import StampLog
 from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.routes.leases import Leases, Told, ToldStore
 from kvorum.http.server.http_api import HttpApi, Spawn
 from kvorum.http.server.transaction_holders import Holders
 from kvorum.node.components import Parts
+from procedures.engine.registry import ProcedureType
+from procedures.engine.runner import Runner
+from procedures.pools.worker import Worker
 
 
 def http_server(
@@ -53,11 +57,35 @@ def http_server(
         logins=node.logins,
         notice=node.config.notice,
         hybrid=store.clock is not None,
+        leases=leases(node),
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)
     api.metrics.add("sql", sql_figures)
     return api
+
+
+def leases(node: Parts) -> Leases:
+    """Of workers that speak HTTP to this node: to the master each is one like all others."""
+    store, ports = node.store, node.ports
+
+    def make(
+        name: str,
+        pool: str,
+        types: Sequence[ProcedureType],
+        runner: Runner,
+        slots: int,
+        told: Told,
+    ) -> Worker:
+        return Worker(
+            *(name, pool, store.kv, ToldStore(store.txn, told), types, node.backend.step_tables()),
+            *(ports.clock, ports.timers, ports.rng),
+            slots=slots,
+            host=f"node {store.identity.node}",
+            runner=runner,
+        )
+
+    return Leases(make, ports.timers, ports.rng)
 
 
 def add_figures(metrics: Metrics, node: Parts) -> None:

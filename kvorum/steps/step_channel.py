@@ -12,6 +12,7 @@
                     [UNBEGUN, run]       it was withdrawn, and never begins
                     [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
                     [PROGRESS, run, part, text]
+                    [HEART, run, {key: details}] heartbeats since the last ones
                     [ENDED, run, …]      Ran: how it ended, with all that it wrote
                     [LOOKED, run, …]     Looked
 
@@ -64,6 +65,7 @@ BEAT: Final = "beat"
 UNBEGUN: Final = "unbegun"
 ASK: Final = "ask"
 PROGRESS: Final = "progress"
+HEART: Final = "heart"
 ENDED: Final = "ended"
 
 _PIECE_BYTES: Final = limits.FRAME_BYTES_MAX // 4
@@ -87,6 +89,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     children: tuple[tuple[int, str, str, bytes], ...]  # id, name, state, [result, error]
     left_ms: int = 0  # of its deadline, or …
     one_attempt: bool = False  # … of this attempt; 0 = it has none
+    heartbeat_ms: int = 0
+    beats: dict[str, bytes] = {}  # what was said in this execution before
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
@@ -276,6 +280,8 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         children,
         left_ms,
         ctx.one_attempt,
+        ctx.heart.ms,
+        ctx.heart.details,
     )
 
 

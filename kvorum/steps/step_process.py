@@ -36,6 +36,7 @@ from kvorum.steps.step_channel import (
     BROKEN,
     CANCEL,
     ENDED,
+    HEART,
     HIRE,
     LOOK,
     LOOKED,
@@ -65,6 +66,7 @@ from kvorum.steps.step_channel import (
 )
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
+from procedures.engine.heartbeats import Heart
 from procedures.engine.procedure import Fail
 from procedures.engine.queries import answered
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -130,6 +132,33 @@ class _Reads:
 
     async def close(self) -> None:
         pass  # who committed it, or did not, has done so
+
+
+class _Beating:
+    """Tells the heartbeats of one run: those of a moment together."""
+
+    def __init__(self, channel: Channel, run: int) -> None:
+        self._channel, self._run = channel, run
+        self._loop = asyncio.get_running_loop()
+        self._said: dict[str, bytes] = {}
+        self._waits = False
+
+    def said(self, key: str, data: bytes) -> None:
+        """In any thread."""
+        self._said[key] = data
+        if not self._waits:
+            self._waits = True
+            self._loop.call_soon_threadsafe(self._later)
+
+    def _later(self) -> None:
+        self._loop.call_later(limits.PROCEDURE_HEARTBEAT_TELL_MS / 1000, self.tell)
+
+    def tell(self) -> None:
+        """What was not told yet."""
+        self._waits = False
+        said, self._said = self._said, {}
+        if said:
+            self._channel.send([HEART, self._run, said])
 
 
 class _EnginesSide:
@@ -271,11 +300,17 @@ class StepProcess:
             take_ids=lambda count: asking.ask("ids", count),
         )
         assert self._runner is not None
+        beating = _Beating(self._channel, number)
+        if run.heartbeat_ms:
+            ctx.heart = Heart(run.heartbeat_ms, run.beats)
+            ctx.heart.on_beat = beating.said
         try:
             async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000 if run.early else None):
                 ended = await self._runner.run(method, declared.make, ctx)
         except TimeoutError:
             return Ran(again=core.failure(SLOW, "it took too long to run early"))
+        finally:
+            beating.tell()
         try:
             match ended:
                 case Returned():

@@ -53,6 +53,7 @@ from kvorum.steps.step_channel import (
     BROKEN,
     CANCEL,
     ENDED,
+    HEART,
     HIRE,
     LOOK,
     LOOKED,
@@ -309,10 +310,10 @@ class _Process:
                 self._broken = why
                 log.error("a process for steps cannot be used: %s", why)
                 self.kill()
-            case [str(kind), int(run), float(part), str(text)] if kind == PROGRESS:
+            case [str(kind), int(run), *said] if kind in (HEART, PROGRESS):
                 call = self.calls.get(run)
                 if call is not None and call.ctx is not None:
-                    call.ctx.said(part, text)
+                    _of_itself(call.ctx, *said)
             case _:
                 raise AssertionError(f"a step process said {message!r:.80}")
 
@@ -385,7 +386,10 @@ class StepProcesses(Runner):
         self._names = frozenset(declared.name for declared in types)
         self._any_timed = any(
             entrusted(declared).apart
-            or any(step.may_ms or step.attempt_ms for step in declared.steps.values())
+            or any(
+                step.may_ms or step.attempt_ms or step.heartbeat_ms
+                for step in declared.steps.values()
+            )
             for declared in types
         )
         self._settings = {
@@ -468,7 +472,7 @@ class StepProcesses(Runner):
     ) -> Ended:
         if ctx.name not in self._names:
             return await super().run(method, make, ctx)
-        if not ctx.left_ms or method.is_async:
+        if not (ctx.left_ms or ctx.heart.ms) or method.is_async:
             return await self._run(method, ctx)
         if not self._timed.claim(ctx.id) and not await self._turn(ctx):
             return outlasted(method, ctx)
@@ -481,7 +485,7 @@ class StepProcesses(Runner):
         """Of a plain step that runs again, whose time counts already: whether there is a place for
         it before its time is over. (Past the point of no return each run has its own.)
         """
-        if ctx.renewed:
+        if ctx.renewed or not ctx.left_ms:
             await self._timed.take()
             return True
         began = self._timers.monotonic()
@@ -495,9 +499,10 @@ class StepProcesses(Runner):
 
     async def _run(self, method: StepDef | UndoDef, ctx: StepContext) -> Ended:
         until = self._timers.monotonic() + ctx.left_ms / 1000 if ctx.left_ms else 0.0
+        ctx.heart.slack_ms = 2 * limits.PROCEDURE_HEARTBEAT_TELL_MS if ctx.heart.ms else 0
         if not ctx.record.deaths:
             while True:
-                process = self._shared(timed=until > 0)
+                process = self._shared(timed=until > 0 or ctx.heart.ms > 0)
                 if (ended := await self._call(process, method, ctx, until)) is not None:
                     return ended  # else another one held its process up before it had begun
         if not await self._place_alone(0.0 if ctx.renewed else until):
@@ -531,7 +536,7 @@ class StepProcesses(Runner):
             new.callback(self._new.release)
             old_s = limits.STEP_PROCESS_ALONE_NEW_MS / 1000
             new.callback(asyncio.get_running_loop().call_later(old_s, new.close).cancel)
-            process = self._start(alone=True, timed=until > 0)
+            process = self._start(alone=True, timed=until > 0 or ctx.heart.ms > 0)
             try:
                 ended = await self._call(process, method, ctx, until)
             finally:
@@ -550,6 +555,9 @@ class StepProcesses(Runner):
         # an async one is cancelled there, and has a moment
         cancel_ms = limits.STEP_PROCESS_GRACE_MS if method.is_async else 0
         late_ms = left_ms + cancel_ms if left_ms else 0
+        if ctx.heart.ms:
+            ctx.heart.slack_ms += cancel_ms
+            ctx.heart.begin()
         ended = await self._exchange(process, call, (RUN, run), late_ms, what)
         if isinstance(ended, _Late):
             return outlasted(method, ctx)
@@ -616,7 +624,7 @@ class StepProcesses(Runner):
         try:
             for message in pieces(asked[0], number, asked[1]):
                 process.send(message)
-            done = not late_ms or (await asyncio.wait([call.ended], timeout=late_ms / 1000))[0]
+            done = await self._ends_in_time(call, late_ms)
             if not done and not process.over:  # else it hears soon what became of it
                 if process.withdraw(number):
                     return _Late(begun=False)
@@ -632,6 +640,23 @@ class StepProcesses(Runner):
                 task.cancel()
             if not process.calls and len(self._all) > 1:
                 self._spare(process)
+
+    @staticmethod
+    async def _ends_in_time(call: _Call, late_ms: int) -> bool:
+        """Whether it ends before `late_ms` (0 = never) are over, and is not silent for too long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + late_ms / 1000 if late_ms else 0.0
+        heart = call.ctx.heart if call.ctx is not None and call.ctx.heart.ms else None
+        while until or heart is not None:
+            due = min(until or heart.due, heart.due) if heart is not None else until
+            if (await asyncio.wait([call.ended], timeout=max(0.0, due - loop.time())))[0]:
+                return True
+            if until and loop.time() >= until:
+                return False
+            if heart is not None and loop.time() >= heart.due:
+                heart.late = True
+                return False
+        return True
 
     async def _last_moment(self, process: _Process, call: _Call, what: str) -> bool:
         """Whether it ends while those beside it may. If it does not, its process is no more."""
@@ -684,6 +709,18 @@ class StepProcesses(Runner):
         if self._closed:
             process.kill()
         return process
+
+
+def _of_itself(ctx: StepContext, *said: Any) -> None:
+    """What a step says while it runs: how far it is, or heartbeats."""
+    match said:
+        case [float(part), str(text)]:
+            ctx.said(part, text)
+        case [dict(beats)]:
+            for key, data in beats.items():
+                ctx.heart.told(key, data)
+        case _:
+            raise AssertionError(f"a step said {said!r:.80} of itself")
 
 
 @dataclass(frozen=True, slots=True)

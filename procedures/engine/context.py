@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
@@ -25,6 +26,7 @@ from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
 from procedures.engine import plain_data
 from procedures.engine.grants import fence_ops
+from procedures.engine.heartbeats import NO_HEART, key_of
 from procedures.engine.outside_events import Outside
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record
@@ -453,6 +455,7 @@ class StepContext(Outside):
         "_token",
         "attempt",
         "children",
+        "heart",
         "id",
         "left_ms",
         "missing",
@@ -494,6 +497,7 @@ class StepContext(Outside):
         self._take_ids = take_ids  # for procedures that it starts
         self._starts: list[Start] = []
         self._emits: list[Emitted] = []
+        self.heart = NO_HEART
         self.left_ms = left_ms  # of its deadline, or …
         self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
@@ -608,6 +612,18 @@ class StepContext(Outside):
         options = Options(queue, priority, delay_ms)
         return self._run(self.start([(name, args, options, token, cancel)], first=True))
 
+    def heartbeat(self, details: object = None) -> None:
+        """Say that this run lives, and how far it has come: the next attempt has `details`, plain
+        data, as `last_heartbeat`. As often as you like: it is stored once a second. For steps that
+        declare `heartbeat_ms`. Raises InvalidArgument, TooLarge.
+        """
+        self.heart.beat(key_of(self._token, self.round), details, f"step {self.name}.{self.step}")
+
+    @property
+    def last_heartbeat(self) -> Any:
+        """The details that this execution said last, in this run or an earlier one; None: none."""
+        return self.heart.last(key_of(self._token, self.round))
+
     def emit(self, name: str, value: object = None) -> None:
         """Tell those who read the events of this procedure (`db.events(id)`) something, once this
         step has committed. Raises InvalidArgument, TooLarge.
@@ -645,6 +661,14 @@ class StepContext(Outside):
         id = await self._take_ids(len(given))
         self._starts += [Start(id + i, *one) for i, one in enumerate(given)]
         return id if first else list(range(id, id + len(given)))
+
+    def rehearsed(self) -> StepContext:
+        """The same, of which nothing counts: to find out whether something can be said."""
+        other = copy.copy(self)
+        other._signals, other._emits = [], []
+        inner = self.txn if isinstance(self.txn, StepTxn) else None
+        other.txn = StepTxn(inner._store, inner._tables) if inner is not None else None
+        return other
 
     def forget(self) -> None:
         """Drop all that was written, signalled, started and emitted."""

@@ -202,6 +202,12 @@ def late_attempt(name: str, definition: StepDef | UndoDef) -> Failure:
     return failure("ATTEMPT_TIMEOUT", f"{what} took longer than {ms} ms")
 
 
+def silent_attempt(name: str, definition: StepDef | UndoDef) -> Failure:
+    """The error of a run that said no heartbeat for too long."""
+    what, ms = f"an attempt of step {definition.name} of {name}", definition.heartbeat_ms
+    return failure("HEARTBEAT_TIMEOUT", f"{what} said no heartbeat for {ms} ms")
+
+
 def ripe(record: Record, wake: str, now_ms: int) -> str | None:
     """Why a record that is not to end runs now ("": it waits for nothing), None: it does not yet.
     `wake`: what has come for it.

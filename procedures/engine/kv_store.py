@@ -33,7 +33,7 @@ from kv.base.errors import (
 )
 from kv.base.intents import Abandoned
 from kv.base.keys import escape, from_u64, table_prefix, u32, u64
-from kv.base.ops import Op, delete, put
+from kv.base.ops import Op, check, delete, put
 from procedures.engine import records
 from procedures.engine.core import Change
 from procedures.engine.counters import Counter
@@ -192,6 +192,16 @@ class KvStore:
         known = await self.find_nonce(record.owner, record.nonce)
         stored = await self.load(known) if known is not None else None
         return same_procedure(stored.record.id, stored.record.name, record) if stored else None
+
+    async def beat(self, id: int, version: int, data: bytes) -> None:
+        try:
+            await self._txn.write([check(_record(id), version), put(rows.heartbeat(id), data)])
+        except ConditionFailed as error:
+            raise Fenced from error
+        except Forbidden as error:
+            if error.code == NOT_HELD:
+                raise Fenced from error
+            raise
 
     async def load(self, id: int, at: int = 0) -> Stored | None:
         """`at`: as it was then. Raises SnapshotTooOld."""

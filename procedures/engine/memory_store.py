@@ -24,6 +24,7 @@ from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored, outdated
 from procedures.pools.inbox import told
+from procedures.pools.rows import heartbeat
 
 
 class Table:
@@ -134,6 +135,10 @@ class MemoryStore:
         for one in (record, *change.created):
             self._put(one, now, None)
         return now
+
+    async def beat(self, id: int, version: int, data: bytes) -> None:
+        self._fence(id, version)
+        self.table.write([put(heartbeat(id), data)])
 
     async def load(self, id: int) -> Stored | None:
         return self._stored(id) if id in self._rows else None

@@ -28,6 +28,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
     NAME_CHARS_MAX,
     PROCEDURE_CONCURRENT_MAX,
+    PROCEDURE_HEARTBEAT_MS_MIN,
     PROCEDURE_LOCKS_MAX,
     PROCEDURE_PRIORITY_MAX,
     PROCEDURE_RATE_MAX,
@@ -68,6 +69,7 @@ class StepMark:
     deadline_ms: int = 0  # it fails if it has not ended by then; 0 = never
     attempt_ms: int = 0  # so long may one run take; 0 = any time
     retry: Retry | None = None  # whether it runs again after a failure
+    heartbeat_ms: int = 0  # one run may be silent for so long; 0 = it says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,11 @@ class StepDef:
         """How long one run of it may take; 0 = any time."""
         return self.mark.attempt_ms
 
+    @property
+    def heartbeat_ms(self) -> int:
+        """For how long one run of it may be silent; 0 = it says nothing."""
+        return self.mark.heartbeat_ms
+
     def policy(self, code: str, error: BaseException | None = None) -> Retry | None:
         """Its retry policy, if that is for such a failure."""
         policy = self.mark.retry
@@ -104,6 +111,7 @@ class UndoDef:
     is_async: bool
     may_ms: int = 0  # as of a step; then it is given up
     attempt_ms: int = 0
+    heartbeat_ms: int = 0
 
     def policy(self, code: str, error: BaseException | None = None) -> None:
         """It has none: it is tried until it is given up."""
@@ -399,10 +407,7 @@ def declare_type(thing: Any, declared: ProcedureType) -> None:
     """`thing`, a class or a workflow's function, stands for this type from now on. Raises
     InvalidArgument.
     """
-    _check_header(thing, declared)
-    _check_place(thing, declared)
-    _check_flow(thing, declared)
-    _check_bypass(thing, declared.bypass)
+    check_declared(thing, declared)
     other = _declared.get((declared.name, declared.version))
     taken = "" if other is None else f"{other.__module__}.{other.__qualname__}"
     if taken not in ("", declared.origin):
@@ -412,6 +417,14 @@ def declare_type(thing: Any, declared: ProcedureType) -> None:
     setattr(thing, _DECLARED, declared)
     setattr(thing, NAMED, declared.name)
     _declared[declared.name, declared.version] = thing
+
+
+def check_declared(where: Any, declared: ProcedureType) -> None:
+    """Raises InvalidArgument for what no declaration may say, wherever it comes from."""
+    _check_header(where, declared)
+    _check_place(where, declared)
+    _check_flow(where, declared)
+    _check_bypass(where, declared.bypass)
 
 
 @overload
@@ -427,6 +440,7 @@ def step(
     deadline_ms: int = 0,
     attempt_ms: int = 0,
     retry: Retry | None = None,
+    heartbeat_ms: int = 0,
 ) -> Callable[[F], F]: ...
 def step(
     method: F | None = None,
@@ -440,6 +454,7 @@ def step(
     deadline_ms: int = 0,
     attempt_ms: int = 0,
     retry: Retry | None = None,
+    heartbeat_ms: int = 0,
 ) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` as a step; its name is the step's name.
 
@@ -461,6 +476,9 @@ def step(
                         deadline: a run of more than a minute is shown as stuck, and goes on
     attempt_ms          one run may take so long; then it is ended (as by `deadline_ms`) and counts
                         as a failure (ATTEMPT_TIMEOUT) that `retry` may repeat. 0 = any time
+    heartbeat_ms        one run may be silent for so long: it says `ctx.heartbeat(details)` more
+                        often than that, or is ended (HEARTBEAT_TIMEOUT) as by `attempt_ms`; the
+                        next attempt reads `ctx.last_heartbeat`. 0 = it says nothing
     retry               a policy by which it runs again after a failure, made by `kvorum.retry(…)`;
                         None = that of its type, or none: then its first failure is that of the
                         procedure
@@ -468,8 +486,10 @@ def step(
     _check_duration(method, "deadline_ms", deadline_ms)
     _check_duration(method, "attempt_ms", attempt_ms)
     _checked_retry(method, retry)
+    check_heartbeat(method, heartbeat_ms)
     mark = StepMark(
-        first, undo, point_of_no_return, undo_partial, early, deadline_ms, attempt_ms, retry
+        *(first, undo, point_of_no_return, undo_partial, early),
+        *(deadline_ms, attempt_ms, retry, heartbeat_ms),
     )
 
     def declare(fn: F) -> F:
@@ -587,6 +607,13 @@ def checked_query(thing: Any, name: str, fn: Method, before: int, *, typed: bool
 def _check_duration(where: object, what: str, ms: object) -> None:
     if type(ms) is not int or not 0 <= ms <= PROCEDURE_TIMEOUT_MS_MAX:
         raise _bad(where, f"{what} must be 0 (none) to {PROCEDURE_TIMEOUT_MS_MAX}, got {ms!r:.40}")
+
+
+def check_heartbeat(where: object, ms: object) -> None:
+    """Raises InvalidArgument."""
+    _check_duration(where, "heartbeat_ms", ms)
+    if type(ms) is int and 0 < ms < PROCEDURE_HEARTBEAT_MS_MIN:
+        raise _bad(where, f"heartbeat_ms must be at least {PROCEDURE_HEARTBEAT_MS_MIN}, got {ms}")
 
 
 def _checked_retry(where: object, policy: object) -> Retry | None:

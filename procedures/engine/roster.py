@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import intern
 from typing import Final
@@ -52,6 +52,7 @@ class Live:
     """
 
     __slots__ = (
+        "beats",
         "begun",
         "bound",
         "children",
@@ -106,6 +107,7 @@ class Live:
         self.lane = record.lane  # "" = run here, else by workers
         self.worker = ""  # the one that has it
         self.begun = begun(record)
+        self.beats: Mapping[str, bytes] | None = None  # what its steps said; None: not read yet
         self.limits = limits_of(record)
         self.progress: tuple[float, str] | None = None  # what its step said last
         self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name

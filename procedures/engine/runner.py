@@ -19,6 +19,7 @@ from kv.base.limits import PROCEDURE_STUCK_HIRED_MAX
 from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.driving import Driven, OwnCancellation
+from procedures.engine.heartbeats import Heart
 from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.queries import answered
 from procedures.engine.records import Failure, Record
@@ -190,11 +191,9 @@ class Runner:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         ctx.threads = self._parts
         try:
-            if method.is_async:
-                code = Driven(method.method(make(), ctx))
-                value = await (self._in_time(code, ctx.left_ms) if ctx.left_ms else code)
-            else:
-                value = await self._in_thread(ctx.id, lambda: self._plain(method, make, ctx))
+            value = await self._called(method, make, ctx)
+            if ctx.heart.late:
+                return outlasted(method, ctx)
             if isinstance(method, UndoDef):
                 return Returned(None, ctx.state_bytes())
             if not isinstance(value, OUTCOMES):
@@ -221,11 +220,30 @@ class Runner:
             # SystemExit and the like, too: it would end this process, and the next that runs it.
             return self._broke(error, method, ctx)
 
+    async def _called(
+        self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
+    ) -> object:
+        heart = ctx.heart
+        if method.is_async:
+            code = Driven(method.method(make(), ctx))
+            timed = ctx.left_ms or heart.ms
+            return await (self._in_time(code, ctx.left_ms, heart) if timed else code)
+        if heart.ms:
+            heart.begin()
+        value = await self._in_thread(ctx.id, lambda: self._plain(method, make, ctx))
+        if heart.ms:
+            heart.end()
+        return value
+
     @staticmethod
-    async def _in_time(code: Awaitable[object], left_ms: int) -> object:
-        """An async method that has a deadline: at that what it waits for is cancelled."""
+    async def _in_time(code: Awaitable[object], left_ms: int, heart: Heart) -> object:
+        """An async method that has a deadline, or is not to be silent for long: then what it waits
+        for is cancelled.
+        """
         try:
-            async with asyncio.timeout(left_ms / 1000) as time:
+            async with asyncio.timeout(left_ms / 1000 if left_ms else None) as time:
+                if heart.ms:
+                    heart.begin(time)
                 value = await code
         except (asyncio.CancelledError, GeneratorExit):
             raise  # the engine's
@@ -233,6 +251,9 @@ class Runner:
             if time.expired():
                 raise _OutlastedError from error
             raise
+        finally:
+            if heart.ms:
+                heart.end()
         if time.expired():
             raise _OutlastedError  # it would not be cancelled
         return value
@@ -270,6 +291,9 @@ class Runner:
 
 def outlasted(method: StepDef | UndoDef, ctx: StepContext) -> Failed:
     """What becomes of a run that took longer than it may."""
+    if ctx.heart.late:
+        silent = core.silent_attempt(ctx.name, method)
+        return Failed(silent, method.policy(silent.code))
     if not ctx.one_attempt:
         return Failed(core.outlasted(ctx.name, method))
     late = core.late_attempt(ctx.name, method)

@@ -133,6 +133,12 @@ class ProcedureStore(Protocol):
         """
         ...
 
+    async def beat(self, id: int, version: int, data: bytes) -> None:
+        """Keep what the step of this record says of itself (heartbeats.py). Raises Fenced: the
+        record has changed.
+        """
+        ...
+
     async def load(self, id: int) -> Stored | None: ...
 
     async def load_range(self, first: int, count: int) -> list[Stored]:

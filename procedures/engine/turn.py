@@ -20,10 +20,11 @@ from kv.base import limits
 from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng
-from procedures.engine import core, plain_data
+from procedures.engine import core, heartbeats, plain_data
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
+from procedures.engine.heartbeats import Heart
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Suspend, events_of
 from procedures.engine.records import Failure, Record
@@ -33,7 +34,7 @@ from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.submission import started
-from procedures.pools import emitted, inbox
+from procedures.pools import emitted, inbox, rows
 
 log = logging.getLogger(__name__)
 
@@ -282,10 +283,10 @@ class Turns:
         definition = declared.steps[step]
         if definition.mark.deadline_ms and not (record.final or record.step_due_ms):
             return await self._begin(live, record, definition)
-        await self._prepare(record, definition, definition.attempt_ms)
+        await self._prepare(record, definition, definition.attempt_ms or definition.heartbeat_ms)
         txn, ctx = self._context(live, record, definition, step, token, children)
         since, there = self._roster.signals, False
-        ended = await self._runner.run(definition, declared.make, ctx)
+        ended = await self._run(live, definition, declared, ctx)
         try:
             now_ms = self._clock.now_ms()
             ended = self._in_time(ended, definition, ctx, now_ms)
@@ -333,6 +334,57 @@ class Turns:
         if may_ms:
             self._prepared.add(record.id)
             await self._runner.prepared(definition, record.name, record.id)
+
+    async def _run(
+        self, live: Live, definition: StepDef, declared: ProcedureType, ctx: StepContext
+    ) -> Ended:
+        """Call a step. Of one that says that it lives what it says is stored now and then, and
+        whenever it is to run again.
+        """
+        if not definition.heartbeat_ms:
+            return await self._runner.run(definition, declared.make, ctx)
+        if live.beats is None:
+            reads = await self._store.reads()
+            try:
+                row = await reads.get(rows.heartbeat(live.id))
+            finally:
+                await reads.close()
+            live.beats = heartbeats.read(None if row is None else row.value)
+        known = heartbeats.of_execution(live.beats, ctx.given[0], ctx.round)
+        heart = ctx.heart = Heart(definition.heartbeat_ms, known)
+        _, limit_ms, step = live.step_began
+
+        def lives(_key: str, _data: bytes) -> None:
+            live.step_began = (self._clock.now_ms(), limit_ms, step)  # it is not stuck
+
+        heart.on_beat = lives
+        keeping = asyncio.get_running_loop().create_task(self._kept_beats(live, heart))
+        try:
+            ended = await self._runner.run(definition, declared.make, ctx)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+        live.beats = dict(heart.details)
+        if heart.dirty and not isinstance(ended, Returned):
+            await self._keep_beats(live, heart)
+        return ended
+
+    async def _kept_beats(self, live: Live, heart: Heart) -> None:
+        while True:
+            await asyncio.sleep(limits.PROCEDURE_HEARTBEAT_WRITE_MS / 1000)
+            if heart.dirty and not await self._keep_beats(live, heart):
+                return
+
+    async def _keep_beats(self, live: Live, heart: Heart) -> bool:
+        """False: it is not this process's any more."""
+        try:
+            await self._store.beat(live.id, live.version, heart.stored())
+        except Fenced:
+            return False
+        except KvorumError as error:
+            heart.dirty = True
+            log.warning("heartbeats of procedure %d are stored later: %s", live.id, error)
+        return True
 
     @staticmethod
     def _in_time(ended: Ended, definition: StepDef, ctx: StepContext, now_ms: int) -> Ended:

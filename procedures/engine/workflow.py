@@ -36,6 +36,7 @@ from procedures.engine.registry import (
     StepDef,
     StepMark,
     UndoDef,
+    check_heartbeat,
     checked_query,
     checked_validators,
     declare_type,
@@ -65,6 +66,7 @@ def workflow(
     rate_per_s: float = 0,
     bypass: str = "",
     attempt_ms: int = 0,
+    heartbeat_ms: int = 0,
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
     validators: Iterable[Callable[..., Any]] = (),
@@ -85,6 +87,7 @@ def workflow(
     rate_per_s: float = 0,
     bypass: str = "",
     attempt_ms: int = 0,
+    heartbeat_ms: int = 0,
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
     validators: Iterable[Callable[..., Any]] = (),
@@ -93,6 +96,7 @@ def workflow(
     (else of its own). The annotations of `args` and of what it returns are the types of both.
 
     attempt_ms   one execution, with the steps that it carries out, may take so long
+    heartbeat_ms  … and be silent for so long: steps that take longer say `ctx.heartbeat(details)`
     retry        the policy of steps that are called without one
     queries      functions `(view)` or `(view, args)` that answer `db.query(id, NAME, args)` from
                  `flow.shown` (queries.py)
@@ -107,7 +111,10 @@ def workflow(
                 f"workflow: {fn!r:.80} is no function", code="PROCEDURE_DECLARATION"
             )
         args, result = _types(fn)
-        mark = StepMark(first=True, undo=UNDO, attempt_ms=attempt_ms, retry=retry)
+        check_heartbeat(fn, heartbeat_ms)
+        mark = StepMark(
+            first=True, undo=UNDO, attempt_ms=attempt_ms, retry=retry, heartbeat_ms=heartbeat_ms
+        )
         made = _Made(fn, args, mark)
         declared = ProcedureType(
             name or fn.__name__,

@@ -38,6 +38,7 @@
     audit.page        id?, before?, limit?                               {items: [entry (audit.py),
                                                                          …], before: ask on with it,
                                                                          0: these are all}
+    type.list         names                                              [{name, version, pool}, …]
     live              after?, limit?                                     [[record, …], after]
 
 Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
@@ -118,6 +119,7 @@ class Control:
             "past": self._past,
             "past.record": self._past_record,
             "past.list": self.past_list,
+            "type.list": self._list_types,
             "audit.page": self.audit,
             "live": self._live,
         }
@@ -296,6 +298,17 @@ class Control:
         return await self._executor.surgeon.steal(
             resource, *_who(args), holder=holder, **_how(args)
         )
+
+    async def _list_types(self, args: dict[str, Any]) -> object:
+        """Where these types run: of those of the nodes the pool is ""."""
+        names = args.get("names")
+        if not isinstance(names, list) or len(names) > limits.WORKER_TYPES_MAX:
+            raise InvalidArgument(f"names must be a list of types, got {names!r:.80}")
+        return [
+            {"name": one.name, "version": one.version, "pool": one.pool if one.remote else ""}
+            for one in self._executor.types.types()
+            if one.name in names
+        ]
 
     async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(id_of(args))

@@ -10,6 +10,7 @@
     08 [id u64] [ts u64] esc(key) → nothing                 the keys of 06, the oldest first
     09 [id u64]                   → [first, next]           positions of its events (emitted.py)
     09 [id u64] [position u64]    → [name, at ms, value]    one of them
+    0a [id u64]                   → {token: details}        what its step said of itself last
     20 esc(schedule)              → Schedule                (schedules.py)
     21 esc(kind:name)             → Pause                   (pauses.py)
 
@@ -37,6 +38,7 @@ _KEYS: Final = _TABLE + b"\x06"
 _DONE: Final = _TABLE + b"\x07"
 _KEY_TIMES: Final = _TABLE + b"\x08"
 _EVENTS: Final = _TABLE + b"\x09"
+_HEARTBEATS: Final = _TABLE + b"\x0a"
 _SCHEDULES: Final = _TABLE + b"\x20"
 _PAUSES: Final = _TABLE + b"\x21"
 
@@ -47,7 +49,7 @@ ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
 OLDER_SCHEDULES: Final = (_OLDER_SCHEDULES, successor(_OLDER_SCHEDULES))
 ALL_PAUSES: Final = (_PAUSES, successor(_PAUSES))
 
-_LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES, _EVENTS)
+_LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES, _EVENTS, _HEARTBEATS)
 POSITION_MAX: Final = (1 << 64) - 1
 ALL_LEFT: Final = tuple((family, successor(family)) for family in _LEFT)
 
@@ -138,6 +140,10 @@ def shelf(id: int) -> bytes:
 
 def event(id: int, position: int) -> bytes:
     return _EVENTS + u64(id) + u64(position)
+
+
+def heartbeat(id: int) -> bytes:
+    return _HEARTBEATS + u64(id)
 
 
 def done(id: int, token: str) -> bytes:

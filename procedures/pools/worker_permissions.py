@@ -3,7 +3,7 @@ has it, and of the children of that. The master says what that is, which leads t
 so whoever is asked about a row knows.
 
     PROCEDURES, PROCEDURE_STEPS, RUNNABLE      by the id of the procedure
-    WORKERS                                    signals, completions and events, the same
+    WORKERS                                    signals, completions, events and heartbeats: so, too
     LOCKS                                      a grant goes with who held it; only masters give one
 
 A child begins with its parent's step: its record is new, by an id that the worker was given
@@ -50,7 +50,7 @@ _ID_AT: Final = {
     table_prefix(system.PROCEDURE_STEPS): 4,
     _LIVE: 5,
     table_prefix(system.RUNNABLE) + b"\x02": 13,
-    **{table_prefix(system.WORKERS) + family: 5 for family in (b"\x05", b"\x06", b"\x07", b"\x09")},
+    **{table_prefix(system.WORKERS) + bytes([family]): 5 for family in (5, 6, 7, 9, 10)},
 }
 """Where the id of a procedure is in a key that begins so."""
 

@@ -194,6 +194,11 @@ class WalStore:
                 puts.append(one.record)
         return await self._write(all_ops, puts)
 
+    async def beat(self, id: int, version: int, data: bytes) -> None:
+        self._journal.check()
+        self._fence(id, version)
+        await self._write([put(inbox_rows.heartbeat(id), data)])
+
     async def remove(self, stored: Sequence[Stored]) -> None:
         self._journal.check()
         for one in stored:

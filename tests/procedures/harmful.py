@@ -462,3 +462,19 @@ class Large:
     async def read(self, ctx: Any) -> Any:
         rows = await ctx.txn.table("default", "k").multi_get([f"large{i}" for i in range(24)])
         return kvorum.done(sum(len(row.value) for row in rows))
+
+
+@kvorum.procedure("harmful.beating")
+class Beating:
+    """Says how far it is, in a process; hangs once after its third part, then goes on."""
+
+    @kvorum.step(first=True, heartbeat_ms=500, retry=kvorum.retry(attempts=2, first_ms=10))
+    def work(self, ctx: Any) -> Any:
+        begun = ctx.last_heartbeat or 0
+        for part in range(begun, 6):
+            ctx.emit("part", part)
+            ctx.heartbeat(part + 1)
+            if part == 2 and not begun:
+                time.sleep(3_600)
+            time.sleep(0.1)
+        return kvorum.done([begun, ctx.last_heartbeat])

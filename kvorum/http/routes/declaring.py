@@ -32,6 +32,7 @@ from pydantic import (
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, TooLarge
 from kv.base.rights import LOOPBACK, Action, Identity, Resource
 from kvorum.api.backend import Backend
+from kvorum.http.routes.leases import Leases
 from kvorum.http.routes.rights import Right
 from kvorum.http.routes.route import OBJECT
 from kvorum.http.wire import fields
@@ -60,6 +61,8 @@ class Services(NamedTuple):
     """To the console, by an issuer."""
     notice: str = ""
     """What whoever looks at it should know, in words."""
+    leases: Leases | None = None
+    """Workers that speak HTTP; None: they are served by nodes."""
 
 
 async def services(request: Request) -> Services:

@@ -14,6 +14,7 @@ from kvorum.http.routes import (
     site_routes,
     snapshot_routes,
     table_routes,
+    worker_routes,
 )
 from kvorum.http.routes.declaring import Declared
 from kvorum.http.routes.hot_routes import HOT_ROUTES
@@ -29,6 +30,7 @@ DECLARED: Final = (
     *procedure_routes.ROUTES.declared,
     *procedure_routes.LOCK_ROUTES.declared,
     *schedule_routes.ROUTES.declared,
+    *worker_routes.ROUTES.declared,
     *cluster_routes.ROUTES.declared,
     *site_routes.ROUTES.declared,
     *access_routes.ROUTES.declared,
@@ -43,6 +45,7 @@ TAGS: Final = {
     "locks": "Locks that users' code holds",
     "tables": "Namespaces and tables",
     "procedures": "Procedures",
+    "workers": "Workers in other languages",
     "cluster": "Nodes, health, metrics",
     "sites": "Links to other clusters",
     "access": "Users, tokens and grants",

@@ -27,6 +27,7 @@ from kvorum.http.console import oidc_routes
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
+from kvorum.http.routes.leases import Leases
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
 from kvorum.http.server.authentication import Door
 from kvorum.http.server.causal_tokens import CausalTokens
@@ -61,6 +62,7 @@ class ColdApi:
         tokens: CausalTokens,
         logins: Logins | None = None,
         notice: str = "",
+        leases: Leases | None = None,
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self._tokens = tokens
@@ -75,6 +77,7 @@ class ColdApi:
             visits,
             logins,
             notice,
+            leases,
         )
         app.state.boundary = self
 

@@ -14,6 +14,7 @@ from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.audit.audit_log import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.routes.leases import Leases
 from kvorum.http.server.audited_requests import StampedHttp
 from kvorum.http.server.authentication import Door
 from kvorum.http.server.causal_tokens import CausalTokens
@@ -52,12 +53,14 @@ class HttpApi:
         tls: Tls | None = None,
         logins: Logins | None = None,
         notice: str = "",
+        leases: Leases | None = None,
         hybrid: bool = False,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
         beside its machine's (host_header.py). `holder`: see Sessions. `stamps`: tell it
         of every request; `backend` does already. `logins`: of the console, by an issuer.
+        `leases`: of workers that speak HTTP.
         `notice`: what whoever looks at it should know. `hybrid`: clocks may be (causal_tokens.py).
         """
         self.metrics = Metrics()
@@ -67,8 +70,9 @@ class HttpApi:
         tokens = CausalTokens(backend, on=hybrid)
         cold = ColdApi(
             *(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, tokens),
-            *(logins, notice),
+            *(logins, notice, leases),
         )
+        self._leases = leases
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door, tokens)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door, tokens)
@@ -91,5 +95,7 @@ class HttpApi:
     async def stop(self) -> None:
         """Requests under way finish; transactions that clients hold open are aborted."""
         self._watches.close()
+        if self._leases is not None:
+            await self._leases.close()
         await self._server.stop()
         await self.sessions.close()

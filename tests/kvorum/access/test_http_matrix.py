@@ -45,7 +45,10 @@ BODIES: dict[str, Any] = {
     "/v1/pauses": {"kind": "type", "name": "sample.transfer", "note": "n"},
 }
 ALSO = {"/v1/txn/{id}/lock": ["read"]}  # what a route needs beside the right that it says
-NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}
+NAMES = {
+    **{"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"},
+    **{"pool": "default", "task": "t"},
+}
 NAMES |= {"kind": "type", "paused": "sample.transfer"}
 
 

@@ -25,7 +25,7 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, declared_in
 from procedures.engine.submission import Submission
-from procedures.pools import inbox
+from procedures.pools import emitted, inbox
 from tests.kit.waiting import until
 from tests.procedures import harmful
 from tests.procedures.lab import OneTable
@@ -782,5 +782,20 @@ def test_a_rule_that_hangs_is_not_another_ones_fault(tmp_path: Path) -> None:
             await bad
         for id in await asyncio.gather(*good):
             assert (await over(executor, id)).state is State.SUCCESS
+
+    served(test)
+
+
+@pytest.mark.slow
+def test_j37_a_silent_step_in_a_process_is_ended() -> None:
+    """It hung for ever, or the next attempt began anew, or what the first one emitted was told."""
+
+    async def test(executor: Executor) -> None:
+        record = await ended(executor, "harmful.beating", None)
+        assert plain_data.decode(record.result) == [3, 6]
+        assert [one.outcome for one in record.history] == ["retry:HEARTBEAT_TIMEOUT", "done"]
+        assert executor.rows is not None
+        told = await emitted.after(executor.rows, record.id, 0, 100)
+        assert [(one.position, one.value) for one in told] == [(1, 3), (2, 4), (3, 5)]
 
     served(test)
