@@ -45,11 +45,8 @@ BODIES: dict[str, Any] = {
     "/v1/pauses": {"kind": "type", "name": "sample.transfer", "note": "n"},
 }
 ALSO = {"/v1/txn/{id}/lock": ["read"]}  # what a route needs beside the right that it says
-NAMES = {
-    **{"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"},
-    **{"pool": "default", "task": "t"},
-}
-NAMES |= {"kind": "type", "paused": "sample.transfer"}
+NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}
+NAMES |= {"kind": "type", "paused": "sample.transfer", "pool": "default", "task": "t"}
 
 
 def namespace_of(route: Route | Declared) -> str:
