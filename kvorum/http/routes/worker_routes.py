@@ -237,7 +237,8 @@ async def read_for_task(here: Here, asked: Asked, pool: str, task: str, body: Re
         signal = await ctx.receive(body.signal)
         return {"taken": False} if signal is None else {"taken": True, "payload": signal.payload}
     if body.token is not None:
-        done = await ctx.completed(body.token)
+        asked_for: Any = ctx.completed(body.token)
+        done = await asked_for
         return {"completed": False} if done is None else {"completed": True, **done._asdict()}
     if body.ns is None or body.table is None or body.key is None:
         raise InvalidArgument("it reads a signal, a token, or a key: ns, table and key")
