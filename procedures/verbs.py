@@ -42,7 +42,8 @@ PROC_LISTS: Final = frozenset({"audit.page", "past.list"})
 PROC_QUESTIONS: Final = frozenset(
     {
         *("schedule.list", "schedule.times", "queue.list", "pause.list", "audit.page"),
-        *("explain", "live", "query", "events", "past", "past.record", "past.list", "type.list"),
+        *("census", "explain", "live", "query", "events", "past", "past.record", "past.list"),
+        "type.list",
     }
 )
 

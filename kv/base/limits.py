@@ -186,6 +186,10 @@ HTTP_HEAD_BYTES_MAX: Final = 128 * KiB  # URL and headers of one request
 
 # -- SQL over PostgreSQL's protocol
 SQL_CONNECTIONS_MAX: Final = 10_000
+SQL_HTTP_STATEMENTS_MAX: Final = 32  # over HTTP, at once; each in a session of its own …
+SQL_HTTP_ROWS_MAX: Final = 1_000  # … of whose answer so many rows …
+SQL_HTTP_ANSWER_BYTES_MAX: Final = 4 * MiB  # … or bytes are told
+SQL_HTTP_TIMEOUT_MS_MAX: Final = 60_000
 SQL_STARTUP_MS_MAX: Final = 10_000  # a client that has not logged in until then is closed
 SQL_STARTUP_BYTES_MAX: Final = 10_000  # its first packet
 SQL_MESSAGE_BYTES_MAX: Final = 32 * MiB  # a statement with its values, a piece of a COPY

@@ -250,6 +250,10 @@ class Backend(Protocol):
 
     async def partitions(self) -> list[dict[str, Any]]: ...
 
+    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+        """What each node that answers did since then, an hour at most (kvorum/storage/hour.py)."""
+        ...
+
     async def locks(self, every: bool = False) -> dict[str, Any]:
         """What is held and who waits for it, in the whole cluster
         (kvorum/storage/cluster_waits.py). `every`: a row for each key.

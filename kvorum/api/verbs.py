@@ -148,6 +148,15 @@ class RefuseWait(Request):
     error: Annotated[list[Any], error]
 
 
+@_operate(102, repeat=Repeat.QUESTION)
+class PastHour(Request):
+    """→ map: `samples` of this node's last hour that are newer (kvorum/storage/hour.py), and when
+    the certificates that it shows and believes end
+    """
+
+    after_ms: Annotated[int, integer(0, (1 << 63) - 1)]
+
+
 @_node(115, repeat=Repeat.QUESTION)
 class OldestIntent(Request):
     """→ the smallest start_ts of any intent among this node's replicas (0: none), [ids of the
@@ -246,6 +255,7 @@ HOLDS_TXN: Final = HoldsTxn.number
 FORCE_MEMBERS: Final = ForceMembers.number
 WAITS: Final = Waits.number
 REFUSE_WAIT: Final = RefuseWait.number
+PAST_HOUR: Final = PastHour.number
 OLDEST_INTENT: Final = OldestIntent.number
 ANCHORED: Final = Anchored.number
 END_TXN: Final = EndTxn.number

@@ -220,6 +220,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "cluster": Row("cluster"),
     "set_settings": Row("setting.set"),
     "nodes": Row("nodes"),
+    "hour": Row("hour"),
     "partitions": Row("partitions"),
     "locks": Row("locks"),
 }

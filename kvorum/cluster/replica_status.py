@@ -24,7 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.node_methods import NodesAt
 from kv.base.shards import policy_of, proposed_policy
-from kvorum.api.verbs import STANDING
+from kvorum.api.verbs import PAST_HOUR, STANDING
 from kvorum.version import VERSION
 from procedures.master.balancing.model import LEVELS
 from procedures.master.map.audit import Forced
@@ -134,6 +134,26 @@ def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, object]:
 # ------------------------------------------------------------------------------ asking all nodes
 
 
+async def _ask_one(kv: NodesAt, member: NodeRow, method: int, *args: object) -> Any:
+    """The map that a member answers; None: it does not."""
+    try:
+        if member.address:
+            address = split_address(member.address)
+            (map_,) = await kv.call_at(address, method, *args, budget_ms=_ASK_MS)
+        else:  # embedded: there is no other
+            (map_,) = await kv.call_node(method, *args, budget_ms=_ASK_MS)
+    except KvorumError:
+        return None
+    return map_
+
+
+async def hours(kv: NodesAt, members: Iterable[NodeRow], after_ms: int) -> list[dict[str, Any]]:
+    """What each member that answers did in the last hour (kvorum/storage/hour.py)."""
+    asked = [m for m in members if m.state is not NodeState.GONE and not m.witness]
+    told = await asyncio.gather(*(_ask_one(kv, m, PAST_HOUR, after_ms) for m in asked))
+    return [{"node": m.id, **one} for m, one in zip(asked, told, strict=True) if one is not None]
+
+
 Answers = Mapping[int, Sequence[Standing]]
 """By node; those that did not answer are missing."""
 
@@ -142,14 +162,7 @@ async def ask(kv: NodesAt, members: Iterable[NodeRow]) -> Answers:
     """Ask every member at once."""
 
     async def one(member: NodeRow) -> tuple[int, Sequence[Standing]] | None:
-        try:
-            if member.address:
-                (map_,) = await kv.call_at(
-                    split_address(member.address), STANDING, budget_ms=_ASK_MS
-                )
-            else:  # embedded: there is no other
-                (map_,) = await kv.call_node(STANDING, budget_ms=_ASK_MS)
-        except KvorumError:
+        if (map_ := await _ask_one(kv, member, STANDING)) is None:
             return None
         # Another node may have its address by now.
         return map_["node"], [Standing.from_wire(row) for row in map_["replicas"]]

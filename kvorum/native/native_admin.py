@@ -221,6 +221,9 @@ class NativeAdmin:
         known = await replica_status.reports(self._kv)
         return replica_status.partition_rows(await partition_map(self._txn), answer, known)
 
+    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+        return await replica_status.hours(self._kv, await all_nodes(self.catalog), after_ms)
+
     async def locks(self, every: bool = False) -> dict[str, Any]:
         found = await cluster_waits.ask(self._kv, await all_nodes(self.catalog), every=every)
         tables = {

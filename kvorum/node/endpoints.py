@@ -54,6 +54,7 @@ class Doors:
         self._in_background = in_background
         self.native: Server | None = None  # the server of the native port, while it listens
         self._sql_processes: SqlProcesses | None = None
+        self._door: SqlDoor | None = None
 
     def surface(self, name: str) -> Backend:
         """The database of the node for one surface; audited if the node is."""
@@ -117,9 +118,13 @@ class Doors:
                 "nodes prove nothing to each other: whoever is on this machine may act as one, "
                 "users or not. Set KVORUM_CLUSTER_SECRET, or --tls-dir"
             )
+        serves_sql = config.sql and "sql" in config.roles
+        if serves_sql:
+            self._door = self._sql_door()
+            stack.push_async_callback(self._door.close)
         if config.http and "http" in config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
-        if config.sql and "sql" in config.roles:
+        if serves_sql:
             await self._serve_sql(stack, port + SQL_OFFSET)
 
     def _starts_at(self, partition: int) -> bytes | None:
@@ -160,6 +165,7 @@ class Doors:
             not_ready=self._node_not_ready,
             stamps=self.stamps,
             sql_figures=self.sql_figures,
+            sql=None if self._door is None else self._door.run,
         )
         await server.start()
         stack.push_async_callback(server.stop)
@@ -173,18 +179,23 @@ class Doors:
         return NO_PROCESSES if self._sql_processes is None else self._sql_processes.figures()
 
     async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
-        store, ports = self._node.store, self._node.ports
-        if self._node.config.sql_processes:
-            processes = SqlProcesses(
-                self._node.config, store.identity.node, ports.timers, ports.rng
-            )
-            if self.native is not None:
-                self.native.own_secret = processes.secret
-            processes.open(bound_socket(self._node.config.listen, port))
-            self._sql_processes = processes
-            stack.push_async_callback(processes.close)
+        config, ports = self._node.config, self._node.ports
+        if not config.sql_processes:
+            assert self._door is not None, "it is made before"
+            self._door.open(bound_socket(config.listen, port), self._in_background)
             return
-        door = SqlDoor(
+        node = self._node.store.identity.node
+        processes = SqlProcesses(config, node, ports.timers, ports.rng)
+        if self.native is not None:
+            self.native.own_secret = processes.secret
+        processes.open(bound_socket(config.listen, port))
+        self._sql_processes = processes
+        stack.push_async_callback(processes.close)
+
+    def _sql_door(self) -> SqlDoor:
+        """Of the SQL port; where processes serve that, of the statements that come over HTTP."""
+        store, ports = self._node.store, self._node.ports
+        return SqlDoor(
             store.kv,
             store.txn,
             self.surface("sql"),
@@ -201,8 +212,6 @@ class Doors:
             statement_memory_bytes=self._node.config.statement_memory_bytes,
             log=self.stamps,
         )
-        door.open(bound_socket(self._node.config.listen, port), self._in_background)
-        stack.push_async_callback(door.close)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -5,9 +5,10 @@ FastAPI.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
@@ -31,6 +32,7 @@ def http_server(
     not_ready: Callable[[], str | None],
     stamps: StampLog | None,
     sql_figures: Callable[[], Mapping[str, int]],
+    sql: Callable[..., Awaitable[dict[str, Any]]] | None,
 ) -> HttpApi:
     """The HTTP side of a node, on a socket that listens already."""
     store, port = node.store, sock.getsockname()[1]
@@ -58,6 +60,7 @@ def http_server(
         notice=node.config.notice,
         hybrid=store.clock is not None,
         leases=leases(node),
+        sql=sql,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)

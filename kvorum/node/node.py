@@ -30,6 +30,7 @@ from typing import Final
 from kv.base.config import NodeConfig, own_addresses
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
+from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
 from kvorum.api.verbs import (
@@ -39,6 +40,7 @@ from kvorum.api.verbs import (
     END_TXN,
     FORCE_MEMBERS,
     JOIN,
+    PAST_HOUR,
     RAISE_SAFEPOINT,
     TOKEN_BYTES,
 )
@@ -61,6 +63,7 @@ from kvorum.node.endpoints import Doors
 from kvorum.node.maintenance import Upkeep
 from kvorum.node.system_procedures import offered
 from kvorum.storage.drop_transactions import Settling
+from kvorum.storage.hour import Hour
 from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store
 from kvorum.transfer.raise_safepoint import RaiseSafepoint
@@ -225,7 +228,7 @@ class Node(Parts):
         a user may keep a closed database for long."""
         self.store.unfollow()
         self.store.txn.resolver.gone = None
-        for name in ("guard", "master", "upkeep", "bus", "shaping", "balancing", "_sink"):
+        for name in ("guard", "master", "upkeep", "bus", "shaping", "balancing", "_sink", "hour"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
@@ -413,6 +416,15 @@ class Node(Parts):
             *(self.upkeep.audit.keep, ports.clock.now_ms),
         )
         store.dispatcher.register(FORCE_MEMBERS, force.handle)
+        self.hour = Hour(
+            *(store.manager.replicas, store.sync_taken),
+            late_s=store.health.worst_s,
+            cpu_s=ports.cpu_s,
+            now_ms=ports.clock.now_ms,
+            monotonic=ports.timers.monotonic,
+            more=partial(_certificates, ports.tls),
+        )
+        store.dispatcher.register(PAST_HOUR, self.hour.told)
         store.dispatcher.register(SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.register(RAISE_SAFEPOINT, RaiseSafepoint(store.manager).handle)
         store.dispatcher.register(CHECK_REPLICA, CheckReplica(store.manager).handle)
@@ -469,7 +481,7 @@ class Node(Parts):
         for when they close.
         """
         loops = (*self.upkeep.loops(), *self.bus.loops(), *self.balancing.loops())
-        for loop in (*loops, self.shaping.run, self.store.health.run):
+        for loop in (*loops, self.shaping.run, self.store.health.run, self.hour.run):
             self._in_background(self._again_and_again(loop))
         if self.config.port is not None:  # else nobody comes whom it could ask who he is
             self._in_background(self._again_and_again(lambda: self.guard.run(asyncio.sleep)))
@@ -496,6 +508,15 @@ class Node(Parts):
     def surface(self, name: str) -> Backend:
         """The database of this node for one surface; audited if the node is."""
         return self.doors.surface(name)
+
+
+def _certificates(tls: Tls | None) -> dict[str, float]:
+    """When they end, in seconds since 1970; nothing without TLS."""
+    if tls is None:
+        return {}
+    from kvorum.security import certificates  # 0.15 s: only who needs it imports it
+
+    return certificates.figures(tls)
 
 
 async def build(config: NodeConfig, ports: Ports) -> Node:

@@ -127,13 +127,13 @@ class Proxy:
             logins=logins,
             notice=notice,
             hybrid=True,
+            sql=self._serve_sql(backend, sql_sock).run,
         )
         await api.start()
         self._stack.push_async_callback(api.stop)
-        self._serve_sql(backend, sql_sock)
         self._in_background(self._watch(backend))
 
-    def _serve_sql(self, backend: NativeBackend, sock: socket.socket) -> None:
+    def _serve_sql(self, backend: NativeBackend, sock: socket.socket) -> SqlDoor:
         door = SqlDoor(
             backend.kv,
             backend.txn,
@@ -150,6 +150,7 @@ class Proxy:
         )
         door.open(sock, self._in_background)
         self._stack.push_async_callback(door.close)
+        return door
 
     async def stop(self) -> None:
         self._not_ready = "it is stopping"

@@ -36,6 +36,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.audit_log import StampLog
+from kvorum.sql.http_statements import Statements
 from kvorum.sql.sql_audit import SqlAudit
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
@@ -161,8 +162,10 @@ class Front:
             audit=audit,
             trimming=Trimming(share, loop.call_later, self._aside, self._analytic.flush),
         )
+        sessions = SqlSessions(self.services)
+        self.statements = Statements(sessions, clock.monotonic)
         self.server = SqlServer(
-            SqlSessions(self.services),
+            sessions,
             clock=clock,
             rng=rng,
             connections_max=connections_max,

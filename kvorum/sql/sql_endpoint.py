@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.connection_slots import Seats
+from kv.base.errors import Unavailable
 from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT, SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.tenants import Tenants
@@ -77,7 +78,9 @@ class SqlDoor:
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
         self._front: Front | None = None
+        self._making = asyncio.Lock()
         self._closed = False
+        self._listens = False  # for the first client; later the front does
         self._failed_at = float("-inf")
         self._words = _WORDS  # for who is refused
 
@@ -94,24 +97,49 @@ class SqlDoor:
                 in_background(_refuse(sock, self._words))
                 return
             loop.remove_reader(sock)
+            self._listens = False
             in_background(begin())
 
         async def begin() -> None:
             if await self._serve(sock) or self._closed:
                 return
             self._failed_at = now()
-            loop.add_reader(sock, come)
+            listen()
             await _refuse(sock, self._words)
 
-        loop.add_reader(sock, come)
+        def listen() -> None:
+            loop.add_reader(sock, come)
+            self._listens = True
+
+        listen()
+
+    async def run(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """A statement that came otherwise (kvorum/sql/http_statements.py). Raises KvorumErrors."""
+        if (front := await self._ready()) is None:
+            raise Unavailable(self._words.decode())
+        return await front.statements.run(*args, **options)
 
     async def _serve(self, sock: socket.socket) -> bool:
         """Whether it does."""
+        if (front := await self._ready()) is None:
+            return False
+        await front.start(sock)
+        log.info("the PostgreSQL port serves its first client")
+        return True
+
+    async def _ready(self) -> Front | None:
+        """What serves, made when it is first needed; None: it cannot be, or it is closed."""
+        async with self._making:
+            if self._front is None:
+                self._front = await self._make()
+            return None if self._closed else self._front
+
+    async def _make(self) -> Front | None:
         try:
             await self._in_thread(_loaded)
             if self._closed:
-                return False
-            self._front = _made(
+                return None
+            return _made(
                 *self._parts,
                 self._tenants,
                 name=self._name,
@@ -126,21 +154,19 @@ class SqlDoor:
             said = advice(e, extra="sql")
             log.error("the PostgreSQL port cannot serve: %s", said or e, exc_info=said is None)
             self._words = said.encode() if said else _WORDS
-            return False
+            return None
         except Exception:  # an application boundary: whatever an import raises
             log.exception("the PostgreSQL port cannot serve: what it needs cannot be loaded")
-            return False
-        await self._front.start(sock)
-        log.info("the PostgreSQL port serves its first client")
-        return True
+            return None
 
     async def close(self) -> None:
         """End sessions in order, and listen no more."""
         self._closed = True
-        if self._front is not None:
-            await self._front.stop()
-        elif self._sock is not None:
+        if self._sock is not None and self._listens:
             asyncio.get_running_loop().remove_reader(self._sock)
+        async with self._making:  # it may just be loaded
+            if self._front is not None:
+                await self._front.stop()
         if self._sock is not None:
             self._sock.close()
 

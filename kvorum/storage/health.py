@@ -45,6 +45,7 @@ class Health:
         self._monotonic, self._partitions, self._oracle = monotonic, partitions, oracle
         self._wanted: dict[PartitionId, tuple[int, float]] = {}  # drain, since when
         self._late_s = self._late_at = 0.0
+        self._worst_s = 0.0
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -57,6 +58,7 @@ class Health:
         """One look, which was to be taken at `due`."""
         now = self._monotonic()
         late_s = now - due
+        self._worst_s = max(self._worst_s, late_s)
         if late_s >= LATE_S or now - self._late_at > REMEMBERED_S:
             self._late_s, self._late_at = late_s, now
         wanted: dict[PartitionId, tuple[int, float]] = {}
@@ -67,6 +69,11 @@ class Health:
                 same = known is not None and known[0] == drain
                 wanted[partition] = known if known is not None and same else (drain, now)
         self._wanted = wanted
+
+    def worst_s(self) -> float:
+        """How late a look was at most since this was last asked."""
+        found, self._worst_s = self._worst_s, 0.0
+        return found
 
     def trouble(self) -> str | None:
         """What is wrong, None for nothing."""

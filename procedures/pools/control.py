@@ -39,6 +39,7 @@
                                                                          …], before: ask on with it,
                                                                          0: these are all}
     type.list         names                                              [{name, version, pool}, …]
+    census                                                               census.py
     live              after?, limit?                                     [[record, …], after]
 
 Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
@@ -62,6 +63,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import checked_text
 from procedures.engine.view import info
 from procedures.pools import rows
+from procedures.pools.census import Census
 from procedures.pools.pauses import KINDS as PAUSED
 from procedures.pools.pauses import PROCEDURE, SCHEDULE, Pause
 from procedures.pools.schedule_times import whole
@@ -93,6 +95,7 @@ class Control:
         self._crew = crew
         self._rows = rows
         self._schedules = schedules
+        self._census = Census(executor)
         self.talk = talk = Talk(executor, rows)
         self._actions = {
             "signal": talk.signal,
@@ -121,6 +124,7 @@ class Control:
             "past.list": self.past_list,
             "type.list": self._list_types,
             "audit.page": self.audit,
+            "census": self._look,
             "live": self._live,
         }
 
@@ -309,6 +313,9 @@ class Control:
             for one in self._executor.types.types()
             if one.name in names
         ]
+
+    async def _look(self, _args: dict[str, object]) -> object:
+        return await self._census.look()
 
     async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(id_of(args))

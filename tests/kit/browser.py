@@ -124,6 +124,18 @@ class Browser:
             f"(document.querySelector({json.dumps(selector)}))"
         )
 
+    def size(self, width: int, height: int, scheme: str = "light") -> None:
+        """Of the window, and whether the system is light or dark."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", features=features)
+
     def screenshot(self, path: Path) -> None:
         shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))

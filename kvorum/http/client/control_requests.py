@@ -23,6 +23,7 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "steal": ("POST", "/v1/locks/steal"),
     "explain": ("GET", "/v1/procedures/{id}/explain"),
     "past": ("GET", "/v1/procedures/{id}"),
+    "census": ("GET", "/v1/census"),
     "audit.page": ("GET", "/v1/audit"),
     "schedule.set": ("POST", "/v1/schedules"),
     "schedule.remove": ("DELETE", "/v1/schedules/{name}"),

@@ -312,6 +312,9 @@ class HttpBackend:
     async def partitions(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/partitions"))["items"])
 
+    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+        return list((await self._call("GET", f"/v1/hour?after_ms={after_ms}"))["items"])
+
     async def locks(self, every: bool = False) -> dict[str, Any]:
         return dict(await self._call("GET", "/v1/locks?all=true" if every else "/v1/locks"))
 

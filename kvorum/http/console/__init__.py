@@ -1,8 +1,9 @@
-"""/console: the operator's page of procedures, locks, nodes and partitions.
+"""/console: a cluster in a browser: how it is, its data and SQL, its procedures, its nodes.
 
-Three files beside this module: a page, its style and its script, which asks the /v1 API of the node
-that served it, as any other client does; so a proxy serves it too. Nothing comes from other hosts,
-and the headers forbid it: whatever text a procedure's name or error holds, no browser runs it.
+Files beside this module: a page, its style and its scripts (`console.js` is the shell, each of the
+others some pages or parts of them), which ask the /v1 API of the node that served them, as any
+other client does; so a proxy serves it, too. Nothing comes from other hosts, and the headers forbid
+it: whatever text a procedure's name or error holds, no browser runs it.
 
 Addresses are relative, so it works behind a path of a reverse proxy. Once the cluster has users it
 asks for a login (kvorum/http/routes/console_routes.py), and offers what the user may do somewhere.
@@ -20,11 +21,14 @@ from kvorum.http.wire.codec import Reply
 
 ROUTES: Final = Routes("cluster")
 
+SCRIPTS: Final = (
+    *("theme.js", "console.js", "api.js", "dom.js", "charts.js"),
+    *("overview.js", "procedures.js", "data.js", "lists.js"),
+)
 _FILES: Final = {
     "/console": ("console.html", b"text/html; charset=utf-8"),
     "/console/console.css": ("console.css", b"text/css; charset=utf-8"),
-    "/console/console.js": ("console.js", b"text/javascript; charset=utf-8"),
-    "/console/pages.js": ("pages.js", b"text/javascript; charset=utf-8"),
+    **{f"/console/{name}": (name, b"text/javascript; charset=utf-8") for name in SCRIPTS},
 }
 # What the page may load and where it may send: its own node only; and nobody may frame it, so that
 # no other page can put its buttons under a mouse.

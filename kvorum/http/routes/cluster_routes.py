@@ -11,6 +11,7 @@ from pydantic import Field
 from kv.base.errors import Unavailable
 from kv.base.rights import CLUSTER, Action
 from kv.server.connection_rights import table_of
+from kvorum.api.backend import Backend
 from kvorum.http.routes.declaring import (
     As,
     Asked,
@@ -31,6 +32,7 @@ from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER, SELF
 from kvorum.http.routes.route import OBJECT, TS, D, items_of, object_of
 from kvorum.http.wire.codec import Reply, encode
 from kvorum.http.wire.fields import DATA, NUMBERS, Schema, integer
+from kvorum.http.wire.request import Request
 
 ROUTES: Final = Routes("cluster")
 
@@ -160,10 +162,15 @@ async def list_nodes(node: Node, asked: Asked) -> Plain:
     in bytes. Who may not operate the cluster is told `id`, `address`, `state`, `witness`, `leaders`
     and `replicas`.
     """
+    return {"items": await told_nodes(node, asked)}
+
+
+async def told_nodes(node: Backend, asked: Request) -> list[Plain]:
+    """What who asks may know of them."""
     rows = await node.nodes()
     if not sees(asked, CLUSTER, Action.OPERATE):
         rows = [{**row, **_UNTOLD} for row in rows]
-    return {"items": rows}
+    return rows
 
 
 @ROUTES.on("GET", "/v1/partitions", SELF, items_of(OBJECT))

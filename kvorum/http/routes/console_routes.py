@@ -21,13 +21,20 @@ from sqlproxy.catalog.guard import NOT_INITIALIZED
 ROUTES: Final = Routes("cluster")
 _PAGES: Final = {
     "cluster": READ_CLUSTER,
+    "overview": READ_CLUSTER,
+    "data": SELF,
     "procedures": SELF,
+    "schedules": READ_CLUSTER,
+    "queues": READ_CLUSTER,
+    "workers": READ_CLUSTER,
+    "sinks": READ_CLUSTER,
     "locks": OPERATE_CLUSTER,
     "nodes": SELF,
     "partitions": SELF,
 }
 """What pages of the console ask for, by the rights of the routes that they ask."""
 _OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE)
+_SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE)
 
 
 class Login(Body):
@@ -38,7 +45,7 @@ class Login(Body):
 
 @ROUTES.on("GET", "/console/session", OPEN, shown=False)
 async def session(asked: Asked, here: Here, of: str = "") -> object:
-    """Who is logged in, and whether he may operate that type of procedure"""
+    """Who is logged in, and what he may do to that type of procedure"""
     try:
         return _session(await here.guard.by_loopback(asked.address), here, "", of)
     except Unauthenticated as error:
@@ -104,6 +111,7 @@ def _session(identity: Identity, here: Services, csrf: str, of: str) -> dict[str
         "credential": identity.credential,
         "pages": [page for page, right in _PAGES.items() if allowed(right)],
         "operates": allowed(_OPERATE, of or "*"),
+        "submits": allowed(_SUBMIT, of or "*"),
         "csrf": csrf,
         "notice": here.notice,
     }

@@ -63,6 +63,8 @@ class Services(NamedTuple):
     """What whoever looks at it should know, in words."""
     leases: Leases | None = None
     """Workers that speak HTTP; None: they are served by nodes."""
+    sql: Callable[..., Awaitable[Plain]] | None = None
+    """Runs a statement (kvorum/sql/http_statements.py); None: SQL is switched off here."""
 
 
 async def services(request: Request) -> Services:

@@ -9,10 +9,12 @@ from typing import Any, Final
 from kvorum.http.routes import (
     access_routes,
     cluster_routes,
+    overview_routes,
     procedure_routes,
     schedule_routes,
     site_routes,
     snapshot_routes,
+    sql_routes,
     table_routes,
     worker_routes,
 )
@@ -32,7 +34,9 @@ DECLARED: Final = (
     *schedule_routes.ROUTES.declared,
     *worker_routes.ROUTES.declared,
     *cluster_routes.ROUTES.declared,
+    *overview_routes.ROUTES.declared,
     *site_routes.ROUTES.declared,
+    *sql_routes.ROUTES.declared,
     *access_routes.ROUTES.declared,
 )
 ROUTES: Final[tuple[Route | Declared, ...]] = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
@@ -44,6 +48,7 @@ TAGS: Final = {
     "schedules": "Schedules and pauses",
     "locks": "Locks that users' code holds",
     "tables": "Namespaces and tables",
+    "sql": "SQL",
     "procedures": "Procedures",
     "workers": "Workers in other languages",
     "cluster": "Nodes, health, metrics",

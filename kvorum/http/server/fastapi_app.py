@@ -63,6 +63,7 @@ class ColdApi:
         logins: Logins | None = None,
         notice: str = "",
         leases: Leases | None = None,
+        sql: Callable[..., Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self._tokens = tokens
@@ -78,6 +79,7 @@ class ColdApi:
             logins,
             notice,
             leases,
+            sql,
         )
         app.state.boundary = self
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from kv.base.connection_slots import Seats
 from kv.base.ports import Rng, Timers
@@ -55,6 +56,7 @@ class HttpApi:
         notice: str = "",
         leases: Leases | None = None,
         hybrid: bool = False,
+        sql: Callable[..., Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
@@ -62,6 +64,7 @@ class HttpApi:
         of every request; `backend` does already. `logins`: of the console, by an issuer.
         `leases`: of workers that speak HTTP.
         `notice`: what whoever looks at it should know. `hybrid`: clocks may be (causal_tokens.py).
+        `sql`: runs a statement; None: SQL is switched off here.
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
@@ -70,7 +73,7 @@ class HttpApi:
         tokens = CausalTokens(backend, on=hybrid)
         cold = ColdApi(
             *(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, tokens),
-            *(logins, notice, leases),
+            *(logins, notice, leases, sql),
         )
         self._leases = leases
         requests = self.metrics.requests

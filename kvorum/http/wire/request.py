@@ -108,6 +108,11 @@ class Request:
         self.bytes += size
         return first + parts if parts else first
 
+    async def left(self) -> None:
+        """Until who asked hangs up; after the body has been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     def check_origin(self) -> None:
         """For a handler that reads no body (`body` does this, too). Raises Rejected."""
         if self.method == "POST":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -14,53 +12,11 @@ import pytest
 import kvorum
 from kvorum.http import console
 from kvorum.http.routes.openapi import ROUTES
-from tests.kit.browser import Browser, browser
+from tests.kit.browser import Browser
 from tests.kit.machine import free_port_base
+from tests.kvorum.http.conftest import MARKUP, Place, show
 
 _FILES = Path(console.__file__).parent
-_SCRIPTS = ("console.js", "pages.js")
-_MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    url: str
-    db: kvorum.Database
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A node with procedures in several states."""
-    base = free_port_base()
-    data = tmp_path_factory.mktemp("console") / "data"
-    with kvorum.open(
-        data, port=base, procedure_modules=["tests.procedures.console_procedures"]
-    ) as db:
-        db.create_table("default", "orders", split_keys=["m"])
-        yield Place(f"http://127.0.0.1:{base + 2}", db)
-
-
-@pytest.fixture(scope="module")
-def page(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as page:
-        yield page
-
-
-def _begun(place: Place, lock: str) -> int:
-    """An import that waits for its children."""
-    id = place.db.submit("console.import", {"lock": lock})
-    end = time.monotonic() + 20
-    while place.db.procedure(id).state != "WAITING":
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return id
-
-
-def _shown(page: Browser, place: Place, path: str) -> None:
-    """Open a page and wait until it has shown an answer."""
-    page.open("about:blank")
-    page.open(f"{place.url}/console#/{path}")
-    page.wait("document.body.dataset.looks")
 
 
 # ------------------------------------------------------------------------------------ as served
@@ -73,6 +29,7 @@ def test_m9_files_are_served_with_a_policy(place: Place) -> None:
     assert html.headers["content-type"].startswith("text/html")
     linked = re.findall(r'(?:src|href)="(console/[^"]+)"', html.text)
     assert len(linked) == 3
+    linked = [*linked, *(f"console/{name}" for name in console.SCRIPTS)]
     for path, kind in ((one, "javascript" if one.endswith("js") else "css") for one in linked):
         file = httpx.get(f"{place.url}/{path}")
         assert file.status_code == 200, path
@@ -84,7 +41,7 @@ def test_m9_files_are_served_with_a_policy(place: Place) -> None:
 
 def test_m9_nothing_from_other_hosts_and_no_markup_from_text() -> None:
     """Cut off from the internet it must work; a name that is markup must stay text."""
-    for name in ("console.html", "console.css", *_SCRIPTS):
+    for name in ("console.html", "console.css", *console.SCRIPTS):
         text = (_FILES / name).read_text()
         assert "//" not in re.sub(r"^\s*//.*$|\s// .*$", "", text, flags=re.M), name
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
@@ -93,7 +50,7 @@ def test_m9_nothing_from_other_hosts_and_no_markup_from_text() -> None:
 
 def test_m9_asks_only_routes_that_there_are() -> None:
     """A route that was renamed would leave a page that shows nothing but errors."""
-    script = (_FILES / "console.js").read_text()
+    script = "".join((_FILES / name).read_text() for name in console.SCRIPTS)
     asked = set(re.findall(r"[`\"](v1/[^`\"?]*)", script))
     assert len(asked) >= 10
     known = [re.compile("^" + re.sub(r"\{\w+\}", "[^/]+", r.path[1:]) + "$") for r in ROUTES]
@@ -106,7 +63,7 @@ def test_m9_asks_only_routes_that_there_are() -> None:
 
 def test_m2_a_procedure_tells_its_rounds_of_children(place: Place) -> None:
     """Without them nobody finds the children of one that has ended."""
-    id = _begun(place, "import/rounds")
+    id = place.begun("import/rounds")
     told = httpx.get(f"{place.url}/v1/procedures/{id}").json()
     ((first, count),) = [(int(r["first"]), r["count"]) for r in told["children"]]
     assert count == 2
@@ -122,12 +79,12 @@ def test_m2_a_procedure_tells_its_rounds_of_children(place: Place) -> None:
 
 def test_m9_lists_and_filters_procedures(page: Browser, place: Place) -> None:
     """The list is what an operator looks at first: all of M3, and a filter that finds one."""
-    id = _begun(place, "import/listed")
+    id = place.begun("import/listed")
     failed = place.db.submit("console.broken", "told so")
-    _shown(page, place, "procedures")
-    page.wait(f"document.querySelector('a[href=\"#/procedures/{failed}\"]')")
+    show(page, place, "procedures")
+    page.wait(f"document.querySelector('#list a[href=\"#/procedures/{failed}\"]')")
     link = f'td:first-child a[href="#/procedures/{id}"]'
-    row = page.js(f"document.querySelector('{link}').closest('tr').innerText")
+    row = page.js(f"document.querySelector('#list {link}').closest('tr').innerText")
     for word in ("console.import", "WAITING", "finish", "user", "exclusive import/listed"):
         assert word in row
     assert re.search(r"\d+ ms|\d\.\d s", row), row
@@ -136,8 +93,8 @@ def test_m9_lists_and_filters_procedures(page: Browser, place: Place) -> None:
     assert "BROKEN: told so" in page.text()
     page.choose("#state", "")
     page.type("#text", "IMPORT/LISTED waiting")
-    page.wait("document.querySelectorAll('tbody tr').length === 1")
-    page.click(link)
+    page.wait("document.querySelectorAll('#list tbody tr').length === 1")
+    page.click(f"#list {link}")
     page.wait("document.querySelector('#sentence')")
     place.db.abort_procedure(id, "seen")
     assert page.complaints == []
@@ -146,16 +103,16 @@ def test_m9_lists_and_filters_procedures(page: Browser, place: Place) -> None:
 @pytest.mark.slow
 def test_m9_shows_one_with_all_about_it(page: Browser, place: Place) -> None:
     """Steps, locks, waits, children and the sentence of explain: why it stands still."""
-    id = _begun(place, "import/shown")
+    id = place.begun("import/shown")
     waiting = place.db.submit("console.import", {"lock": "import/shown"})
-    _shown(page, place, f"procedures/{id}")
+    show(page, place, f"procedures/{id}")
     page.wait("document.querySelector('#sentence')")
     text = page.text()
     assert f"procedure {id} (console.import) waits for its children" in text
     for word in ("prepare", "spread", "exclusive", "import/shown", "console.child", "children"):
         assert word in text
     assert page.js("document.querySelectorAll('a[href^=\"#/procedures/\"]').length") >= 2
-    _shown(page, place, f"procedures/{waiting}")
+    show(page, place, f"procedures/{waiting}")
     page.wait("document.querySelector('#sentence')")
     assert f"held by procedure {id} (console.import)" in page.text()
     place.db.abort_procedure(waiting, "seen")
@@ -166,8 +123,8 @@ def test_m9_shows_one_with_all_about_it(page: Browser, place: Place) -> None:
 @pytest.mark.slow
 def test_m9_acts_only_after_a_dry_run_of_the_same(page: Browser, place: Place) -> None:
     """One click that bypasses what somebody did not mean cannot be taken back."""
-    id = _begun(place, "import/bypassed")
-    _shown(page, place, f"procedures/{id}")
+    id = place.begun("import/bypassed")
+    show(page, place, f"procedures/{id}")
     page.click("#bypass")
     page.click("#dry")
     page.wait("document.querySelector('#told').innerText.includes('Say why')")
@@ -203,8 +160,8 @@ def test_m9_acts_only_after_a_dry_run_of_the_same(page: Browser, place: Place) -
 @pytest.mark.slow
 def test_m9_aborts_and_retries(page: Browser, place: Place) -> None:
     """Every button does what it says."""
-    id = _begun(place, "import/aborted")
-    _shown(page, place, f"procedures/{id}")
+    id = place.begun("import/aborted")
+    show(page, place, f"procedures/{id}")
     page.click("#abort")
     page.type("#reason", "not wanted")
     page.click("#dry")
@@ -214,7 +171,7 @@ def test_m9_aborts_and_retries(page: Browser, place: Place) -> None:
     (first, *_rest) = place.db.procedure(id).steps or []
     assert first["step"] == "prepare"
     child = place.db.submit("console.child", None)
-    _shown(page, place, f"procedures/{child}")
+    show(page, place, f"procedures/{child}")
     page.wait("document.querySelector('#shown').innerText.includes('never')")
     page.click("#retry")
     page.type("#reason", "it came by mail")
@@ -228,17 +185,18 @@ def test_m9_aborts_and_retries(page: Browser, place: Place) -> None:
 @pytest.mark.slow
 def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> None:
     """The other pages: who holds what, who lives, what lies where; and a lock can be taken away."""
-    id = _begun(place, "import/stolen")
+    id = place.begun("import/stolen")
     waiting = place.db.submit("console.import", {"lock": "import/stolen"})
-    _shown(page, place, "locks")
+    show(page, place, "locks")
     page.type("#text", "import/stolen")
     page.wait("document.querySelectorAll('button.steal').length === 1")
     assert "waits for it" in page.text()
     page.click("#live")  # what is looked at now is not laid out anew
-    page.wait("!asking")
+    page.wait("!console_.asking")
     # An answer that comes meanwhile replaces no button, whose click would be lost.
     page.click(
-        "button.steal", "Promise.race([refresh(), new Promise(done => setTimeout(done, 1000))])"
+        "button.steal",
+        "Promise.race([console_.refresh(), new Promise(done => setTimeout(done, 1000))])",
     )
     page.type("#reason", "the other one goes first")
     page.click("#dry")
@@ -253,12 +211,12 @@ def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> Non
     ):
         assert time.monotonic() < end, "the next one did not get the lock"
         time.sleep(0.05)
-    _shown(page, place, "nodes")
+    show(page, place, "nodes")
     page.wait("document.querySelector('tbody')")
     row = page.js("document.querySelector('tbody tr').innerText")
     for word in ("(master)", "live", "GiB"):
         assert word in row
-    _shown(page, place, "partitions")
+    show(page, place, "partitions")
     page.wait("document.body.innerText.includes('default.orders m')")
     page.type("#text", "default.orders")
     page.wait("document.querySelectorAll('tbody tr').length === 3")  # one up to it, two of it
@@ -271,12 +229,12 @@ def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> Non
 @pytest.mark.slow
 def test_m9_markup_in_an_error_stays_text(page: Browser, place: Place) -> None:
     """Who may submit a procedure must not run scripts in the browser of an operator."""
-    id = place.db.submit("console.broken", _MARKUP)
+    id = place.db.submit("console.broken", MARKUP)
     for path in ("procedures", f"procedures/{id}"):
-        _shown(page, place, path)
+        show(page, place, path)
         page.wait("document.body.innerText.includes('onerror=')")
         assert page.js("document.querySelectorAll('img').length") == 0
-        assert page.js("document.title") == "Kvorum console"
+        assert page.js("document.title").endswith("Kvorum console")
     assert page.complaints == []
 
 
@@ -286,7 +244,7 @@ def test_m9_says_that_the_node_does_not_answer(page: Browser, tmp_path: Path, pl
     base = free_port_base()
     there = Place(f"http://127.0.0.1:{base + 2}", place.db)
     with kvorum.open(tmp_path / "data", port=base):
-        _shown(page, there, "nodes")
+        show(page, there, "nodes")
         assert page.js("document.querySelector('#trouble').hidden") is True
     page.wait("!document.querySelector('#trouble').hidden")
     assert "does not answer" in page.js("document.querySelector('#trouble').innerText")

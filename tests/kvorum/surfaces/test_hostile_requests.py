@@ -90,6 +90,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "CHANGE_REPLICAS": [999, "learner", 7],
     "REPLICA_STATUS": [[1]],
     "STANDING": [],
+    "PAST_HOUR": [0],
     "HOLDS_TXN": [1 << 18],
     "FORCE_MEMBERS": [[7], "why", b"", b"proof"],
     "WAITS": [True],
