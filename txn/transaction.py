@@ -30,7 +30,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ids import TxnId
-from kv.base.keys import u32
+from kv.base.keys import PRIVATE, u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import BLIND, OP_CHECK
 from kv.base.ops import Op, check, delete, put
@@ -44,6 +44,7 @@ from txn.bulk.spilled_commit import anchor_of
 from txn.commit.coordinator import Coordinator
 from txn.commit.sending import Request
 from txn.commit.trace import CommitTrace
+from txn.private import PrivateWrites
 from txn.reading.reader import Reader
 from txn.results import ScanPage, Tally
 from txn.row_locks import RowLocks
@@ -103,6 +104,8 @@ class TxnReads:
     _buffer: WriteBuffer
     _reads: ReadSet | None
     _budget_ms: int
+    beside: PrivateWrites | None
+    """Rows of its owner alone, under keys from PRIVATE on; None: it has none."""
 
     def hold_key(self, key: bytes) -> None:
         """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
@@ -132,6 +135,8 @@ class TxnReads:
 
     async def newest(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         """What is committed by now of keys that are locked: value and version of each."""
+        if self.beside is not None and keys and keys[0] >= PRIVATE:
+            return self.beside.committed(keys)
         return (await self._client.reader.multi_get_now(keys, self._budget_ms))[0]
 
     async def renew(self) -> None:
@@ -140,6 +145,8 @@ class TxnReads:
 
     def wrote(self, key: bytes) -> bool:
         """Whether it has written this key itself."""
+        if self.beside is not None and key >= PRIVATE:
+            return self.beside.wrote(key)
         return self._buffer.written(key) is not None
 
     def _check_open(self) -> None:
@@ -148,6 +155,8 @@ class TxnReads:
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         """The value and its version; (None, 0) if there is none or this transaction deleted it."""
         self._check_open()
+        if self.beside is not None and key >= PRIVATE:
+            return self.beside.get(key)
         mine = self._buffer.written(key)
         if mine is not None:
             return mine.value, 0
@@ -159,8 +168,12 @@ class TxnReads:
     async def multi_get(
         self, keys: Sequence[bytes], *, tally: Tally | None = None
     ) -> list[tuple[bytes, int] | None]:
-        """Value and version of each key, None where there is none, in the order of `keys`."""
+        """Value and version of each key, None where there is none, in the order of `keys`: all of
+        them private or none.
+        """
         self._check_open()
+        if self.beside is not None and keys and keys[0] >= PRIVATE:
+            return [self.beside.find(key) for key in keys]
         if not self._buffer and self._reads is None:
             try:
                 return await self._client.reader.multi_get(
@@ -197,6 +210,8 @@ class TxnReads:
         end).
         """
         self._check_open()
+        if self.beside is not None and start >= PRIVATE:
+            return await self.beside.scan(start, end, limit=limit, reverse=reverse)
 
         async def read(low: bytes, high: bytes, wanted: int) -> ScanPage:
             with self._snapshot():
@@ -225,6 +240,8 @@ class TxnReads:
         wrote something itself, so `scan` has to put both together.
         """
         self._check_open()
+        if self.beside is not None and start >= PRIVATE:
+            return self.beside.values(start, end, limit)
         if self._buffer:
             return None
         with self._snapshot():
@@ -244,7 +261,7 @@ class TxnReads:
         an intent is in the way, or this transaction wrote something itself.
         """
         self._check_open()
-        if self._buffer:
+        if self._buffer or (self.beside is not None and start >= PRIVATE):
             return None
         with self._snapshot():
             found = await self._client.reader.scan_sealed(
@@ -311,6 +328,7 @@ class Transaction(TxnReads):
         self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
         self._trace: CommitTrace | None = None
         self._why = BY_OWNER
+        self.beside: PrivateWrites | None = None
 
     # -- writes: into the buffer
 
@@ -327,12 +345,12 @@ class Transaction(TxnReads):
         ConditionFailed may have buffered some of them.
         """
         self._check_open()
-        self._buffer.add_rows(keys, values, 0 if absent else None)
+        self._of(keys).add_rows(keys, values, 0 if absent else None)
 
     def delete_rows(self, keys: Sequence[bytes], *, tombstone: bool = False) -> None:
         """`delete` of many. Raises what it raises, and may have buffered some of them."""
         self._check_open()
-        self._buffer.add_rows(keys, None, tombstone=tombstone)
+        self._of(keys).add_rows(keys, None, tombstone=tombstone)
 
     def change_rows(
         self, keys: Sequence[bytes], versions: Sequence[int], values: Sequence[bytes] | None
@@ -342,7 +360,13 @@ class Transaction(TxnReads):
         """
         self._check_open()
         conds = [version or None for version in versions] if self.renews else None
-        self._buffer.add_rows(keys, values, conds)
+        self._of(keys).add_rows(keys, values, conds)
+
+    def _of(self, keys: Sequence[bytes]) -> WriteBuffer | PrivateWrites:
+        """Where these keys are written: all of them are private or none."""
+        if self.beside is not None and keys and keys[0] >= PRIVATE:
+            return self.beside
+        return self._buffer
 
     def delete(self, key: bytes, *, cond: int | None = None, tombstone: bool = False) -> None:
         """Deleting what is not there is no error, and leaves nothing but with `tombstone`."""
@@ -355,14 +379,17 @@ class Transaction(TxnReads):
     def write(self, op: Op) -> None:
         """Buffer one op (`txn.buffered.write_buffer` says how several on one key combine)."""
         self._check_open()
-        self._buffer.add(op)
+        if self.beside is not None and op.key >= PRIVATE:
+            self.beside.add(op)
+        else:
+            self._buffer.add(op)
 
     def view(self, *, bare: bool = False) -> View:
         """What it sees now, and will not see any more when it writes; `bare`: what it saw before
         its first write. To be ended.
         """
         view = View(self)
-        if bare or not self._buffer:
+        if bare:
             view.end()
         else:
             view.part()
@@ -380,6 +407,8 @@ class Transaction(TxnReads):
         self._check_open()
         if not keys:
             return []
+        if self.beside is not None and keys[0] >= PRIVATE:  # nobody else can change them
+            return self.beside.versions(keys)
         locks = self._row_locks()
         return await locks.lay(keys, self._patience(wait_ms), strength=strength)
 
@@ -388,6 +417,8 @@ class Transaction(TxnReads):
     ) -> tuple[bytes, int] | None:
         assert self.renews
         self._check_open()
+        if self.beside is not None and key >= PRIVATE:
+            return self.beside.find(key)
         locks = self._row_locks()
         if locks.holds(key, strength):
             return (await self.newest([key]))[0]
@@ -402,6 +433,8 @@ class Transaction(TxnReads):
         as `lock`.
         """
         self._check_open()
+        if self.beside is not None and key >= PRIVATE:
+            return self.beside.get(key)
         locks, values = self._row_locks(), dict[bytes, bytes | None]()
         held = locks.holds(key, UPDATE)
         (version,) = await locks.lay([key], self._patience(wait_ms), values)
@@ -457,11 +490,13 @@ class Transaction(TxnReads):
 
     def hold_key(self, key: bytes) -> None:
         """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
-        self._held().add_key(key)
+        if key < PRIVATE:
+            self._held().add_key(key)
 
     def hold_range(self, start: bytes, end: bytes) -> None:
         """The same of all keys of `[start, end)`, those too that are not there."""
-        self._held().add_range(start, end)
+        if start < PRIVATE:
+            self._held().add_range(start, end)
 
     def _held(self) -> ReadSet:
         self._check_open()
@@ -488,7 +523,8 @@ class Transaction(TxnReads):
     @property
     def memory_bytes(self) -> int:
         """What its writes take of this process's memory."""
-        return self._buffer.memory_bytes
+        beside = 0 if self.beside is None else self.beside.memory_bytes
+        return self._buffer.memory_bytes + beside
 
     def give_back(self, lent: WriteBuffer) -> None:
         """A View's buffer is not read any more."""
@@ -547,9 +583,17 @@ class Transaction(TxnReads):
             self._waiters.append(answered)
             return await answered
         self._check_open()
+        if self.beside is not None:
+            try:
+                self.beside.check()
+            except ConditionFailed:
+                await self.abort("its commit failed")
+                raise
         if not self._buffer and not self._recorded:
             self._let_go()
             self.state, self._version = TxnState.COMMITTED, self.start_ts
+            if self.beside is not None:
+                self.beside.commit(self._version)
             return self._version
         age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
         if age_ms > TXN_LIFETIME_MS_MAX:
@@ -576,6 +620,10 @@ class Transaction(TxnReads):
             raise
         finally:
             self.state = outcome
+            if self.beside is not None and outcome is TxnState.COMMITTED:
+                self.beside.commit(self._version)
+            elif self.beside is not None and outcome is TxnState.UNKNOWN:
+                self.beside.lose()
             self._answer_waiters(error)
         return self._version
 
@@ -742,6 +790,7 @@ class View(TxnReads):
         "_client",
         "_of",
         "_reads",
+        "beside",
         "lock_wait_ms",
         "read_ts",
         "renews",
@@ -754,6 +803,7 @@ class View(TxnReads):
         self.renews, self.lock_wait_ms = of.renews, of.lock_wait_ms
         self._client, self._reads, self._budget_ms = of._client, of._reads, of._budget_ms
         self._buffer = of._buffer
+        self.beside = of.beside
 
     def hold_key(self, key: bytes) -> None:
         self._of.hold_key(key)
@@ -779,12 +829,19 @@ class View(TxnReads):
         """What is written from now on is not seen; fine twice."""
         if self._buffer is self._of._buffer:
             self._buffer = self._buffer.lend() if self._buffer else _UNWRITTEN
+        if self.beside is not None and self.beside is self._of.beside:
+            self.beside = self.beside.lent()
 
     def end(self) -> None:
         """It is not read any more; fine twice."""
         buffer, self._buffer = self._buffer, _UNWRITTEN
         if buffer is not _UNWRITTEN and buffer is not self._of._buffer:
             self._of.give_back(buffer)
+        beside, mine = self.beside, self._of.beside
+        if beside is not None and mine is not None:
+            if beside is not mine:
+                mine.give_back(beside)
+            self.beside = mine.bare()
 
 
 _UNWRITTEN: Final = WriteBuffer()  # never changed

@@ -12,3 +12,5 @@ ProcedureId = NewType("ProcedureId", int)
 
 META_PARTITION = PartitionId(1)
 FIRST_USER_TABLE = TableId(100)
+FIRST_PRIVATE_TABLE = TableId(0xF800_0000)
+"""From here on tables are one session's (txn/private.py): no partition has their rows."""

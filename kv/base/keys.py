@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from kv.base.errors import KvorumError
-from kv.base.ids import FIRST_USER_TABLE, TableId
+from kv.base.ids import FIRST_PRIVATE_TABLE, FIRST_USER_TABLE, TableId
 
 TERMINATOR: Final = b"\x00\x01"
 MAX64: Final = (1 << 64) - 1
@@ -72,6 +72,8 @@ def table_range(table: TableId | int) -> tuple[bytes, bytes]:
 
 
 META_RANGE: Final = (b"", u32(FIRST_USER_TABLE))
+PRIVATE: Final = u32(FIRST_PRIVATE_TABLE)
+"""Keys from here on are of rows that only one session has."""
 
 
 def show_user_key(error: KvorumError, prefix: bytes, namespace: str, table: str) -> None:

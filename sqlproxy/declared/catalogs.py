@@ -158,7 +158,7 @@ class Catalogs:
         what is bound to it from now on (a COPY whose rows come late, a statement that runs again).
         """
         known = self._known.get(declared.database)
-        if known is None or known.declared is not declared.whole:
+        if known is None or known.declared is not declared.stored:
             return NEVER
         presence = self.presence
         if presence is not None and declared.version < presence.acknowledged(declared.database):
@@ -227,7 +227,7 @@ class Catalogs:
         """Until something else is declared in its database, or `until` (monotonic). However many
         wait, one of them asks, and the less often the longer it takes.
         """
-        before = before.whole
+        before = before.stored
         database, began = before.database, self._now()
         while self._now() < until:
             other = self._waiting.get(database)

@@ -2,12 +2,13 @@
 is compiled once per version of a table.
 
 It is immutable and the same object as long as nothing in the database changed, so it is part of the
-key of a remembered plan.
+key of a remembered plan. What a session has for itself (temporary tables) lies over it (`under`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
@@ -63,14 +64,19 @@ class Declared:
         self.database: Final = found.namespace
         self.version: Final = version
         self.place: Final = place or Place(found.namespace)
-        self.schemas: Final = schemas
+        self.schemas = schemas
         self.path: tuple[str, ...] = (PUBLIC,)
-        self.whole = self  # as it is without a path of one's own
+        self.first: tuple[str, ...] = ()  # searched for relations before the path
+        self.private = ""  # the schema of what the session has for itself
+        self.whole = self  # as it is without a path of one's own …
+        self.stored = self  # … and without what a session has for itself
         self._along: dict[tuple[str, ...], Declared] = {}
-        self._tables = {name_of(table): table for table in found.tables}
-        self._by_id = {table.id: table for table in found.tables}
-        self._views = {name_of(view): view for view in found.views}
-        self._sequences = {name_of(sequence): sequence for sequence in found.sequences}
+        self._tables: MutableMapping[str, Table] = {name_of(one): one for one in found.tables}
+        self._by_id: MutableMapping[TableId, Table] = {one.id: one for one in found.tables}
+        self._views: MutableMapping[str, View] = {name_of(one): one for one in found.views}
+        self._sequences: MutableMapping[str, SequenceRow] = {
+            name_of(one): one for one in found.sequences
+        }
         self._types = {name_of(one): one for one in found.types}
         for one in found.types:
             learn(one.enum)
@@ -78,7 +84,7 @@ class Declared:
         self._functions: dict[str, list[SqlFunction]] = {}
         for function in found.functions:
             self._functions.setdefault(function.title, []).append(function)
-        self._indexes = {
+        self._indexes: MutableMapping[str, Table] = {
             named(schema_of(t.namespace), name): t
             for t in found.tables
             for name in (*(index.name for index in t.indexes), t.primary_key_name)
@@ -87,11 +93,11 @@ class Declared:
         self._relations: Relations | None = None
         self._system_views: dict[str, SystemView] = {}
         self._writers: dict[int, TableWriter] = {}
-        self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
+        self._referring: MutableMapping[int, list[tuple[Table, ForeignKey]]] = {}
         for table in found.tables:
             for key in table.foreign_keys:
                 self._referring.setdefault(key.table, []).append((table, key))
-        self.contents: Final = Contents(
+        self.contents = Contents(
             found.namespace,
             {int(one.id): one for one in found},
             dict(_comments(found)),
@@ -116,16 +122,54 @@ class Declared:
                 return self.whole
             found = copy(self.whole)
             found.path, found._relations = there, None
+            if self.private in there:
+                found.first = ()
             if len(self.whole._along) >= _PATHS_MAX:
                 self.whole._along.clear()
             self.whole._along[there] = found
+        return found
+
+    def under(self, found: relations.Relations, schema: str, place: Place) -> Declared:
+        """The same with what a session has for itself in a schema of its own, which is searched
+        first.
+        """
+        own = Declared(found, self.version, self.place, {schema: place})
+        made = copy(self.whole)
+        made.whole, made._along, made._relations = made, {}, None
+        made.first, made.private = (schema,), schema
+        made.schemas = {**self.schemas, schema: place}
+        made._tables = ChainMap(own._tables, self._tables)
+        made._by_id = ChainMap(own._by_id, self._by_id)
+        made._views = ChainMap(own._views, self._views)
+        made._sequences = ChainMap(own._sequences, self._sequences)
+        made._indexes = ChainMap(own._indexes, self._indexes)
+        made._referring = ChainMap(own._referring, self._referring)
+        made._writers = {}
+        mine, theirs = own.contents, self.contents
+        made.contents = replace(
+            theirs,
+            relations=ChainMap(dict(mine.relations), dict(theirs.relations)),
+            comments={**theirs.comments, **mine.comments},
+            schemas=made.schemas,
+            private=schema,
+        )
+        return made
+
+    def publicly(self) -> Declared:
+        """As what is kept as text is read: the path is public alone."""
+        if not self.private:
+            return self.along((PUBLIC,))
+        found = self.whole._along.get(())
+        if found is None:
+            found = self.whole._along[()] = copy(self.whole)
+            found.path, found.first, found._relations = (PUBLIC,), (), None
         return found
 
     def searched(self, name: str) -> str:
         """A relation's name without a schema, in the first schema of the path that has it; else in
         the first one.
         """
-        for schema in self.path:
+        for schema in (*self.first, *self.path):
             found = named(schema, name)
             if any(
                 found in known
@@ -220,7 +264,8 @@ class Declared:
                 if table.primary_key_name or table.plain:
                     index = oids.primary_index(int(table.id))
                     listed.append((schema, primary_key_name(table), index))
-            self._relations = Relations(self.database, listed, self.path, self.schemas)
+            path = (*self.first, *self.path)
+            self._relations = Relations(self.database, listed, path, self.schemas)
         return self._relations
 
     def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:

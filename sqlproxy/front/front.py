@@ -53,6 +53,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
+from sqlproxy.rows.naming import TEMPORARY
 from sqlproxy.values.errors import SqlError, too_deep, unsupported
 from sqlproxy.values.words import words
 
@@ -129,6 +130,24 @@ _REFUSED: Final = {
     "AlterTSConfigurationStmt": "ALTER TEXT SEARCH CONFIGURATION",
     "AlterObjectDependsStmt": "ALTER … DEPENDS ON EXTENSION",
     "AlterDatabaseRefreshCollStmt": "ALTER DATABASE … REFRESH COLLATION VERSION",
+}
+
+
+def makes_temporary(parsed: Parsed) -> bool:
+    """Whether it makes something that only the session has."""
+    body = parsed.body
+    target: Node = body.get(_MADE.get(parsed.kind, ""), {})
+    if parsed.kind in ("CreateTableAsStmt", "SelectStmt"):
+        target = target.get("rel", {})
+    return target.get("relpersistence") == "t" or target.get("schemaname") == TEMPORARY
+
+
+_MADE: Final = {
+    "CreateStmt": "relation",
+    "CreateTableAsStmt": "into",
+    "SelectStmt": "intoClause",
+    "ViewStmt": "view",
+    "CreateSeqStmt": "sequence",
 }
 
 
@@ -259,7 +278,16 @@ class _Bind:
             return self._define(kind, body, parsed)
         return self._command(kind, body, parsed)
 
-    def _query(self, body: Node, parsed: Parsed) -> s.Select:
+    def _query(self, body: Node, parsed: Parsed) -> object:
+        if "intoClause" in body:
+            query = {name: part for name, part in body.items() if name != "intoClause"}
+            return Definitions(self.queries).create_table_as(
+                {
+                    "into": body["intoClause"],
+                    "query": {"SelectStmt": query},
+                    "objtype": "OBJECT_TABLE",
+                }
+            )
         return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
 
     def _write(self, kind: str, body: Node, text: str) -> object:

@@ -74,7 +74,7 @@ def _tree(view: View) -> Node:
 
 
 def _bound(view: View, names: Names) -> Select:
-    found = front.bind(parse(view.sql), names.along((PUBLIC,)))
+    found = front.bind(parse(view.sql), names.publicly())
     assert isinstance(found, Select)
     return found
 
@@ -82,7 +82,7 @@ def _bound(view: View, names: Names) -> Select:
 def _checked(view: View, body: Node, before: Select, after: Names) -> str:
     text = query_text(body)
     try:
-        now = front.bind(parse(text), after.along((PUBLIC,)))
+        now = front.bind(parse(text), after.publicly())
     except SqlError as error:
         raise _refused(view, f"could not be read any more: {error.message}") from error
     assert isinstance(now, Select)

@@ -71,12 +71,13 @@ class SystemCatalog:
         """What functions of a statement ask, `asks` as `front.functions.f_catalog` says, with
         `facts` that are known. Raises SqlError.
         """
-        found = self._snapshots.get(contents.database)
+        name = f"{contents.database}:{contents.private}" if contents.private else contents.database
+        found = self._snapshots.get(name) or self._snapshots.get(contents.database)
         if found is None or found.contents is not contents or found.cluster != cluster:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._executor, Snapshot, cluster, contents, found)
-            self._snapshots[contents.database] = found
-        self._snapshots.move_to_end(contents.database)
+            self._snapshots[name] = found
+        self._snapshots.move_to_end(name)
         while len(self._snapshots) > SQL_CATALOG_DATABASES_MAX:
             self._snapshots.popitem(last=False)
         known: dict[str, object] = {**facts, "version": self._version}

@@ -51,6 +51,7 @@ class Contents:
     types: Mapping[int, EnumType] = field(default_factory=dict)
     functions: Mapping[int, SqlFunction] = field(default_factory=dict)
     schemas: Mapping[str, Place] = field(default_factory=dict)  # those beside public
+    private: str = ""  # the schema among them that only one session has
 
     @property
     def everything(self) -> Mapping[int, Named | EnumType | SqlFunction]:

@@ -33,6 +33,7 @@ from kv.base.shards import SHARD_RULE, is_shard
 from sqlproxy.values.types import NAME_BYTES_MAX
 
 PUBLIC: Final = "public"  # the schema that a database's own namespace is
+TEMPORARY: Final = "pg_temp"  # a session's own, which has a number behind it
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -64,6 +65,11 @@ def database_of(namespace: str) -> str:
 def schema_of(namespace: str) -> str:
     """The schema that it is there."""
     return namespace.partition(":")[2] or PUBLIC
+
+
+def is_temporary(schema: str) -> bool:
+    """Whether it is the schema of what one session has for itself."""
+    return schema == TEMPORARY or schema.startswith(f"{TEMPORARY}_")
 
 
 class InSchema(str):

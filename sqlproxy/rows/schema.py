@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kv.base.errors import AlreadyExists, InvalidArgument, Refused, TooLarge
-from kv.base.ids import TableId
+from kv.base.ids import FIRST_PRIVATE_TABLE, TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
 from kv.base.placement import Placement, canonical_leaders, votes
 from kv.base.shards import canonical
@@ -404,6 +404,11 @@ class Table:
             (kind, to if kind in kinds and of == name else of, text)
             for kind, of, text in self.notes
         )
+
+    @property
+    def private(self) -> bool:
+        """One session's own."""
+        return self.id >= FIRST_PRIVATE_TABLE
 
     @property
     def plain(self) -> bool:

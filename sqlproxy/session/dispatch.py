@@ -220,7 +220,7 @@ async def _set_numbers(session: State, prepared: Prepared) -> None:
     assert prepared.declared is not None
     for name, value, called in session.setvals:
         sequence = await numbering(session, prepared.declared, name)
-        await session.services.numbers.set_value(sequence, value, called)
+        await session.numbers.set_value(sequence, value, called)
         Numbers(session.currvals).set(name, value, called)
     session.setvals.clear()
 

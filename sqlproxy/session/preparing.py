@@ -20,6 +20,7 @@ from sqlproxy.front.syntax.syntax import Parsed
 from sqlproxy.loop.statement_threads import aside, is_long
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
+from sqlproxy.rows.naming import TEMPORARY
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.prepared import Plan, PlanKey, Prepared, described_alike, plan_of
 from sqlproxy.session.state.settings import shown_name
@@ -121,6 +122,8 @@ async def prepare(
     session: State, text: str, parsed: Parsed | None, oids: tuple[int, ...]
 ) -> Prepared:
     """Raises SqlError."""
+    if parsed is not None and session.temporary is None and _needs_own_schema(session, parsed):
+        await session.begin_temporary()
     declared = await session.declared()
     found = remembered(session, text, oids, declared)
     if found is None:
@@ -131,8 +134,15 @@ async def prepare(
             found = await _prepared(session, text, parsed, oids, declared)
         if len(text) <= SQL_PLAN_CHARS_MAX:
             key = _key(session, text, oids, declared)
-            session.services.plans.put(key, found, len(text))
+            session.plans.put(key, found, len(text))
     return found
+
+
+def _needs_own_schema(session: State, parsed: Parsed) -> bool:
+    """Whether it makes what only the session has, said or by search_path."""
+    if front.makes_temporary(parsed):
+        return True
+    return parsed.kind.startswith("Create") and session.path[:1] == (TEMPORARY,)
 
 
 async def newer(session: State, declared: Declared, error: SqlError) -> Declared:
@@ -160,7 +170,7 @@ def remembered(
     """What was prepared for the same text before, by any session."""
     if len(text) > SQL_PLAN_CHARS_MAX:
         return None
-    return session.services.plans.get(_key(session, text, oids, declared))
+    return session.plans.get(_key(session, text, oids, declared))
 
 
 async def _prepared(

@@ -137,6 +137,8 @@ Short = ShortSelect | ShortInsert | ShortChange
 
 def short_of(plan: object, tables: Tables) -> Short | None:
     """The short way of a plan, if it has one. Raises SqlError."""
+    if getattr(getattr(plan, "table", None), "private", False):
+        return None  # there is nobody to ask
     match plan:
         case SelectPlan() if plan.point and not plan.select.locking and not plan.select.as_of:
             return ShortSelect(plan)

@@ -34,13 +34,14 @@ from sqlproxy.front.syntax import syntax
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
-from sqlproxy.rows.naming import PUBLIC, InSchema, named
+from sqlproxy.rows.naming import PUBLIC, TEMPORARY, InSchema, named
 from sqlproxy.rows.schema import ROWID, Table, View
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,
     INVALID_COLUMN_REFERENCE,
+    INVALID_TABLE_DEFINITION,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
     UNDEFINED_SCHEMA,
@@ -297,6 +298,8 @@ class FromItems:
     def _sequence_of(self, body: Node) -> SequenceRow | None:
         names = self.binder.names
         schema = body.get("schemaname")
+        if schema == TEMPORARY:
+            schema = names.private
         name = names.searched(body["relname"]) if schema is None else named(schema, body["relname"])
         return None if names.table(name) or names.view(name) else names.sequence(name)
 
@@ -319,7 +322,7 @@ class FromItems:
         if parsed is None or parsed.kind != "SelectStmt":
             raise SqlError("XX000", f'the view "{view.name}" has no query')
         self.views += 1
-        names_here, self.binder.names = self.binder.names, self.binder.names.along((PUBLIC,))
+        names_here, self.binder.names = self.binder.names, self.binder.names.publicly()
         try:
             with self.binder.needs.inside(view):
                 select = self._inside(view.name, parsed.body)
@@ -704,6 +707,8 @@ def check_schema(body: Node, names: Names, *, what: str = "", made: bool = False
             f'cross-database references are not implemented: "{shown_name}"',
             position=at(body),
         )
+    if schema == TEMPORARY:
+        schema = names.private or schema
     there = schema in (None, PUBLIC) or schema in names.schemas
     if not there and what:
         shown_name = f"{schema}.{body['relname']}"
@@ -712,9 +717,15 @@ def check_schema(body: Node, names: Names, *, what: str = "", made: bool = False
         )
     if not there:
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))
-    if body.get("relpersistence", "p") == "t":
-        raise unsupported("temporary relations", position=at(body), are=True)
     name: str = body["relname"]
+    if made and body.get("relpersistence", "p") == "t":
+        if schema not in (None, names.private):
+            raise SqlError(
+                INVALID_TABLE_DEFINITION,
+                "cannot create temporary relation in non-temporary schema",
+                position=at(body),
+            )
+        return named(names.private, name)
     if schema is not None:
         return named(schema, name)
     return named(names.path[0], name) if made else names.searched(name)

@@ -92,7 +92,7 @@ class Queries:
         numbered = calls.numbered
         with self._level():
             if "intoClause" in body:
-                raise unsupported("SELECT INTO", hint="Use CREATE TABLE and INSERT … SELECT.")
+                raise SqlError(SYNTAX_ERROR, "SELECT ... INTO is not allowed here")
             scope = Scope(parent=parent)
             ctes = self.with_clause(body.get("withClause"), scope)
             kind = body.get("op", "SETOP_NONE")

@@ -63,8 +63,22 @@ class Names(Protocol):
         """A relation that is named without a schema: its name in that of the path that has it."""
         ...
 
+    @property
+    def private(self) -> str:
+        """The schema of what only the session has (temporary tables); "": it has none yet."""
+        ...
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Schemas that are searched for relations before the path."""
+        ...
+
     def along(self, path: tuple[str, ...]) -> Names:
         """The same with another path."""
+        ...
+
+    def publicly(self) -> Names:
+        """As what is kept as text is read: the path is public alone."""
         ...
 
     def table(self, name: str) -> Table | None: ...

@@ -88,6 +88,7 @@ class CreateTable:
     checks: tuple[CheckDef, ...] = ()
     foreign_keys: tuple[ForeignKeyDef, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+    on_commit: str = ""  # of a temporary one: "delete rows", "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class CreateTableAs:
     if_not_exists: bool = False
     with_data: bool = True
     options: Mapping[str, object] = field(default_factory=dict)
+    on_commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class CreateView:
     columns: tuple[tuple[str, str], ...]
     uses: tuple[tuple[int, tuple[int, ...]], ...]
     replace: bool = False
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

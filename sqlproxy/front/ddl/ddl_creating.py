@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from kv.base.ids import FIRST_PRIVATE_TABLE
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
 from sqlproxy.front.binding.fromitems import check_schema, table_columns
 from sqlproxy.front.binding.query import Queries
@@ -28,6 +29,7 @@ from sqlproxy.front.ddl.ddl_options import (
     check_tablespace,
     check_view_options,
     index_part,
+    on_commit,
     option_value,
     sequence_options,
     table_options,
@@ -42,7 +44,7 @@ from sqlproxy.front.ddl.ddl_texts import (
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
-from sqlproxy.rows.naming import PUBLIC, check_schema_name
+from sqlproxy.rows.naming import PUBLIC, check_schema_name, named, schema_in
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import (
@@ -93,12 +95,10 @@ class Definitions:
         ):
             if body.get(key):
                 raise unsupported(what)
-        if body["relation"].get("relpersistence", "p") != "p":
+        if body["relation"].get("relpersistence", "p") == "u":
             raise unsupported("unlogged tables", are=True)
         check_place(
-            method=body.get("accessMethod", ""),
-            tablespace=body.get("tablespacename", ""),
-            on_commit=body.get("oncommit", ""),
+            method=body.get("accessMethod", ""), tablespace=body.get("tablespacename", "")
         )
         draft = Draft(self.clauses, name)
         for node in body.get("tableElts", ()):
@@ -125,19 +125,22 @@ class Definitions:
             checks=tuple(draft.checks),
             foreign_keys=tuple(draft.foreign_keys),
             options=table_options(body.get("options", ())),
+            on_commit=on_commit(body.get("oncommit", ""), temporary=self._private(name)),
         )
+
+    def _private(self, name: str) -> bool:
+        """Whether it is, or will be, in the session's own schema."""
+        return bool(self.names.private) and schema_in(name) == self.names.private
 
     def create_table_as(self, body: Node) -> d.CreateTableAs:
         if body.get("objtype") != "OBJECT_TABLE":
             raise unsupported("materialized views", are=True)
         into = body["into"]
         name = check_schema(into["rel"], self.names, made=True)
-        if into["rel"].get("relpersistence", "p") != "p":
+        if into["rel"].get("relpersistence", "p") == "u":
             raise unsupported("unlogged tables", are=True)
         check_place(
-            method=into.get("accessMethod", ""),
-            tablespace=into.get("tableSpaceName", ""),
-            on_commit=into.get("onCommit", ""),
+            method=into.get("accessMethod", ""), tablespace=into.get("tableSpaceName", "")
         )
         query = body["query"]
         if "SelectStmt" not in query:
@@ -161,6 +164,7 @@ class Definitions:
             if_not_exists=bool(body.get("if_not_exists")),
             with_data=not into.get("skipData"),
             options=table_options(into.get("options", ())),
+            on_commit=on_commit(into.get("onCommit", ""), temporary=self._private(name)),
         )
 
     # -- constraints of a table, by contype
@@ -202,7 +206,7 @@ class Definitions:
         check_view_options(body.get("options", ()))
         query = body["query"]["SelectStmt"]
         self.binder.parameters.allowed = False
-        if self.names.path != (PUBLIC,):  # it is read without the path that it was written with
+        if self.names.path != (PUBLIC,) or self.names.first:  # it is read without that path
             query, self.queries.items.qualifies = deepcopy(query), True
         select = self.queries.select(query, None)
         if any(not isinstance(cte.statement, Select) for cte in select.ctes):
@@ -218,8 +222,16 @@ class Definitions:
             columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
         query = with_targets(self.binder.casts.settled(query), select)
         query = with_names(query, [t.name for t in select.targets], [c for c, _ in columns])
+        uses, notice = uses_of(select), ""
+        if any(number >= FIRST_PRIVATE_TABLE for number, _ in uses) and not self._private(name):
+            if "schemaname" in body["view"]:
+                raise SqlError(
+                    "42P16", "cannot create temporary relation in non-temporary schema"
+                )
+            notice = f'view "{name}" will be a temporary view'
+            name = named(self.names.private, name)
         return d.CreateView(
-            name, query_text(query), tuple(columns), uses_of(select), bool(body.get("replace"))
+            name, query_text(query), tuple(columns), uses, bool(body.get("replace")), notice
         )
 
     # -- sequences

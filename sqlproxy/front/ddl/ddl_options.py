@@ -34,10 +34,18 @@ _BTREE: Final = words(
 _INDEX_HINTS: Final = ("fillfactor", "deduplicate_items")
 
 
-def check_place(*, method: str, tablespace: str, on_commit: str) -> None:
-    """Of a table that is made: there is one way to store it, and it stays. Raises SqlError."""
-    if on_commit not in ("", "ONCOMMIT_NOOP"):
+_ON_COMMIT: Final = {"ONCOMMIT_DELETE_ROWS": "delete rows", "ONCOMMIT_DROP": "drop"}
+
+
+def on_commit(said: str, *, temporary: bool) -> str:
+    """What becomes of a temporary table at each commit; "": nothing. Raises SqlError (42P16)."""
+    if said not in ("", "ONCOMMIT_NOOP") and not temporary:
         raise SqlError(INVALID_TABLE_DEFINITION, "ON COMMIT can only be used on temporary tables")
+    return _ON_COMMIT.get(said, "")
+
+
+def check_place(*, method: str, tablespace: str) -> None:
+    """Of a table that is made: there is one way to store it. Raises SqlError."""
     if method not in ("", "heap"):
         raise SqlError(UNDEFINED_OBJECT, f'access method "{method}" does not exist')
     check_tablespace(tablespace)

@@ -21,7 +21,7 @@ from sqlproxy.front.functions.function import declared
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg import oids
-from sqlproxy.rows.naming import PUBLIC
+from sqlproxy.rows.naming import PUBLIC, TEMPORARY, is_temporary
 from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
@@ -71,6 +71,8 @@ class Relations:
                 f'cross-database references are not implemented: "{".".join(parts)}"',
             )
         schemas = (parts[-2],) if len(parts) > 1 else self._searched
+        if schemas == (TEMPORARY,):
+            schemas = tuple(one for one in self._schemas if is_temporary(one))
         for schema in schemas:
             if (oid := self._oids.get((schema, parts[-1]))) is not None:
                 return self._names[oid]

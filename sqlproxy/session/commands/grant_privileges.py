@@ -4,27 +4,33 @@ as definitions are. Who may: the owner, its members and superusers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kv.base.rights import OWNER, PUBLIC
 from sqlproxy.catalog import granting, roles
+from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.privileges import ALL, with_granted, without
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
-from sqlproxy.rows.naming import bare, namespace_of, schema_in, schema_of
+from sqlproxy.rows.naming import bare, database_of, namespace_of, schema_in, schema_of
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.commands.change_roles import called
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
-from txn.transaction import Transaction
 
 
 async def _commit(
-    session: State, database: str, write: Callable[[Transaction], Awaitable[None]]
+    session: State, namespace: str, write: Callable[[Writer], Awaitable[None]]
 ) -> None:
-    """In a transaction of its own; what was bound here before is asked anew."""
+    """In a transaction of its own; what was bound here before is asked anew. What only the session
+    has is changed in the session's own.
+    """
+    own, database = session.temporary, database_of(namespace)
+    if own is not None and namespace == own.namespace:
+        await own.change(write)
+        return
     try:
         await session.services.client.run(write)
     finally:
@@ -72,12 +78,17 @@ async def grant(session: State, bound: g.Grant) -> str:
             words = f'no privileges {done} for "{one.name}"'
             session.notice(words, "WARNING", "01007" if bound.give else "01006")
 
-    async def write(t: Transaction) -> None:
-        for space in sorted({one.namespace for one in there}):
-            names = [one.name for one in there if one.namespace == space]
-            await granting.grant_relations(t, space, names, rights.owner, change)
+    own = "" if session.temporary is None else session.temporary.namespace
+    for private in (False, True):
+        spaces = {one.namespace for one in there if (one.namespace == own) is private}
 
-    await _commit(session, session.database, write)
+        async def write(t: Writer, spaces: Iterable[str] = tuple(sorted(spaces))) -> None:
+            for space in spaces:
+                names = [one.name for one in there if one.namespace == space]
+                await granting.grant_relations(t, space, names, rights.owner, change)
+
+        if spaces:
+            await _commit(session, own if private else session.database, write)
     return word
 
 
@@ -103,7 +114,7 @@ async def grant_defaults(session: State, bound: g.GrantDefaults) -> str:
             session.permits.check_new_owner(creator)
     change = _change(bound.grant, names)
 
-    async def write(t: Transaction) -> None:
+    async def write(t: Writer) -> None:
         kind = bound.grant.kind
         await granting.grant_defaults(t, session.database, creators, kind, change)
 
@@ -127,7 +138,7 @@ async def _grant_database(
         session.permits.check_database(declared)
     space = namespace_of(database, name) if kind == "schema" else database
 
-    async def write(t: Transaction) -> None:
+    async def write(t: Writer) -> None:
         await granting.grant_database(t, space, change, schema=kind == "schema")
 
     await _commit(session, database, write)
@@ -185,10 +196,10 @@ async def change_owner(session: State, bound: g.ChangeOwner) -> str:
         session.permits.check_owner(declared, declared.named_relation(name))
     owner = await new_owner(session, bound.owner)
 
-    async def write(t: Transaction) -> None:
+    async def write(t: Writer) -> None:
         await own(t, space_of(session, name), bare(name), owner)
 
-    await _commit(session, session.database, write)
+    await _commit(session, space_of(session, name), write)
     return tag
 
 
@@ -204,7 +215,7 @@ async def comment(session: State, bound: d.Comment) -> str:
     declared = await session.declared()
     session.permits.check_owner(declared, declared.named_relation(bound.relation))
 
-    async def write(t: Transaction) -> None:
+    async def write(t: Writer) -> None:
         space, name = space_of(session, bound.relation), bare(bound.relation)
         part = bare(bound.column)
         if bound.kind in (INDEX, CONSTRAINT):
@@ -212,7 +223,7 @@ async def comment(session: State, bound: d.Comment) -> str:
         else:
             await granting.comment(t, space, name, part, bound.text)
 
-    await _commit(session, session.database, write)
+    await _commit(session, space_of(session, bound.relation), write)
     return "COMMENT"
 
 
@@ -226,7 +237,7 @@ async def _comment_database(session: State, bound: d.Comment) -> str:
     session.permits.check_database(declared)
     schema = bound.kind == "schema"
 
-    async def write(t: Transaction) -> None:
+    async def write(t: Writer) -> None:
         await granting.comment_database(t, bound.relation, bound.text, schema=schema)
 
     await _commit(session, bound.relation, write)
@@ -241,8 +252,8 @@ async def reassign_owned(session: State, bound: g.ReassignOwned) -> str:
     owner = await new_owner(session, bound.owner)
     declared = await session.declared()
 
-    async def write(t: Transaction) -> None:
-        for schema in (PUBLIC_SCHEMA, *declared.schemas):
+    async def write(t: Writer) -> None:
+        for schema in (PUBLIC_SCHEMA, *declared.stored.schemas):
             await granting.reassign(t, namespace_of(session.database, schema), names, owner)
 
     await _commit(session, session.database, write)

@@ -183,6 +183,10 @@ def show_rows(session: State, bound: s.Show) -> list[Row]:
 
 
 async def discard(session: State, bound: s.Discard) -> str:
+    if bound.what in ("all", "temp") and session.temporary is not None:
+        if bound.what == "all":
+            check_outside(session, "DISCARD ALL")
+        await session.temporary.discard()
     if bound.what == "all":
         check_outside(session, "DISCARD ALL")
         await session.cursors.close_all()

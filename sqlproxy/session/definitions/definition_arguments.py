@@ -9,8 +9,8 @@ from typing import Final
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.types.quoting import read_relation
-from sqlproxy.rows.naming import InSchema, bare, nextval_of, schema_in
-from sqlproxy.values.errors import unsupported
+from sqlproxy.rows.naming import InSchema, bare, is_temporary, nextval_of, schema_in
+from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.types import resolve
 
 Arguments = dict[str, object]
@@ -104,6 +104,16 @@ def check_same_schema(of: str, used: str, what: str) -> None:
             f"{what} what is in another schema",
             hint=f'"{of}" is in the schema {schema_in(of)}, "{used}" in {schema_in(used)}.',
         )
+
+
+def check_reference(of: str, to: str) -> None:
+    """A foreign key. Raises SqlError (42P16, 0A000)."""
+    temporary = is_temporary(schema_in(of))
+    if temporary != is_temporary(schema_in(to)):
+        kind = "temporary" if temporary else "permanent"
+        words = f"constraints on {kind} tables may reference only {kind} tables"
+        raise SqlError("42P16", words)
+    check_same_schema(of, to, "a foreign key to")
 
 
 def placed_default(sql: str | None, declared: Declared, table: str) -> str | None:

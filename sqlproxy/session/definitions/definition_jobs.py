@@ -29,18 +29,17 @@ _OWNED: Final = _FRESH | {"CreateNamespace", "CreateFunction"}  # what they make
 
 async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any:
     """A definition's procedure, to its end. Raises SqlError, KvorumError."""
+    namespace = args.get("namespace") or namespace_of(session.database, schema_in(named_in(args)))
+    own = session.temporary
+    if own is not None and namespace == own.namespace:
+        return await own.run(procedure, _whole(session, procedure, namespace, args))
     fresh = procedure in _FRESH
     if session.block.wrote and not fresh:
         await _commit_changes(session)
     session.check_writable(procedure)
     before = await session.declared() if session.block.wrote else None
     try:
-        whole = {"namespace": session.database, **args}
-        if "namespace" not in args:
-            whole["namespace"] = namespace_of(session.database, schema_in(named_in(args)))
-        whole = {name: plain(value) for name, value in whole.items()}
-        if procedure in _OWNED and (owner := session.permits.role):
-            whole.setdefault("owner", owner)
+        whole = _whole(session, procedure, namespace, args)
         found = await session.services.run(procedure, whole, session.report_progress)
     except asyncio.CancelledError:
         session.interrupts.explain(
@@ -54,6 +53,17 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     if before is not None:
         await session.rebound(before)
     return found
+
+
+def _whole(
+    session: State, procedure: str, namespace: object, args: Mapping[str, object]
+) -> dict[str, object]:
+    """The arguments as procedures get them."""
+    whole = {name: plain(value) for name, value in args.items()}
+    whole["namespace"] = namespace
+    if procedure in _OWNED and (owner := session.permits.role):
+        whole.setdefault("owner", owner)
+    return whole
 
 
 def named_in(args: Mapping[str, object]) -> str:

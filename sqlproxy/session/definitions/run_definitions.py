@@ -7,17 +7,26 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.errors import KvorumError
+from kv.base.ids import FIRST_PRIVATE_TABLE
 from sqlproxy.declared.database import name_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl.ddl_options import NAMESPACE_OPTIONS
-from sqlproxy.rows.naming import PUBLIC, database_of, namespace_of
+from sqlproxy.rows.naming import (
+    PUBLIC,
+    bare,
+    database_of,
+    is_temporary,
+    namespace_of,
+    schema_in,
+)
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
 from sqlproxy.session.definitions import rename_objects
 from sqlproxy.session.definitions.alterations import apply
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
+    check_reference,
     check_same_schema,
     index_args,
     placed_default,
@@ -50,17 +59,31 @@ async def create_table(session: State, bound: d.CreateTable) -> str:
     ]
     args = table_args(bound.name, columns, bound.keys, bound.checks, bound.foreign_keys, options)
     for key in bound.foreign_keys:
-        check_same_schema(bound.name, key.table, "a foreign key to")
+        check_reference(bound.name, key.table)
+        if bound.on_commit == "delete rows":
+            raise SqlError(
+                "0A000",
+                "unsupported ON COMMIT and foreign key combination",
+                detail=f'Table "{bound.name}" references "{key.table}", but they do not have the '
+                "same ON COMMIT setting.",
+            )
     if bound.foreign_keys and session.block.wrote:
         args["behind_changes"] = True  # it would wait for this transaction, which waits for it
-    await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
+    made = await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
+    _on_commit(session, bound, made=made)
     return "CREATE TABLE"
+
+
+def _on_commit(session: State, bound: d.CreateTable | d.CreateTableAs, *, made: bool) -> None:
+    if made and bound.on_commit and session.temporary is not None:
+        session.temporary.on_commit(bare(bound.name), bound.on_commit)
 
 
 async def create_table_as(session: State, bound: d.CreateTableAs) -> str:
     options = known_options(session, bound.options)
     args = table_args(bound.name, bound.columns, options=options)
     made = await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
+    _on_commit(session, bound, made=made)
     if not (made and bound.with_data):
         return "CREATE TABLE AS"
     count = await _fill(session, bound.name, [c.name for c in bound.columns], bound.select)
@@ -86,9 +109,16 @@ async def create_index(session: State, bound: d.CreateIndex) -> str:
 
 async def create_view(session: State, bound: d.CreateView) -> str:
     declared = await session.declared()
-    for number, _ in bound.uses:
+    private = session.temporary is not None and is_temporary(schema_in(bound.name))
+    if bound.notice:
+        session.notice(bound.notice)
+    uses = []
+    for number, columns in bound.uses:
+        if private and number < FIRST_PRIVATE_TABLE:
+            continue  # what others have knows nothing of this view
         used = name_of(declared.contents.relations[number])
         check_same_schema(bound.name, used, "a view over")
+        uses.append(declared.named(number, columns))
     await run(
         session,
         "CreateView",
@@ -96,7 +126,7 @@ async def create_view(session: State, bound: d.CreateView) -> str:
             "name": bound.name,
             "sql": bound.sql,
             "columns": [list(column) for column in bound.columns],
-            "uses": [declared.named(number, columns) for number, columns in bound.uses],
+            "uses": uses,
             "replace": bound.replace,
         },
     )
@@ -264,7 +294,7 @@ async def truncate(session: State, bound: s.Truncate) -> str:
     for names in by_schema(map(name_of, bound.tables)):
         await run(session, "TruncateTable", {"names": names, **how})
     for number in restarted:  # what was taken of them are numbers that come again
-        session.services.numbers.forget(number)
+        session.numbers.forget(number)
     return "TRUNCATE TABLE"
 
 

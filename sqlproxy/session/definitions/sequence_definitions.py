@@ -43,5 +43,5 @@ async def alter_sequence(session: State, bound: d.AlterSequence) -> str:
         restart = bound.options["restart"]
         args["restart"] = True if restart is None else restart
     await run(session, "AlterSequence", args)
-    session.services.numbers.forget(bound.sequence.id)
+    session.numbers.forget(bound.sequence.id)
     return "ALTER SEQUENCE"

@@ -310,6 +310,8 @@ def _line(name: str, found: Sequence[int]) -> str:
 async def _looked(
     session: State, table: Table, reader: TableReader | None, env: Env, found: dict[int, None]
 ) -> None:
+    if table.private:
+        return  # it is in memory
     index = reader.access.index if reader is not None else None
     prefix, (start, last) = table_prefix((index or table).id), table_range((index or table).id)
     ranges = [(start, last)]

@@ -28,7 +28,7 @@ async def with_stands(session: State, prepared: Prepared) -> Prepared:
     sequences = {int(one.sequence.id): one.sequence for one in _read(prepared.bound)}
     if not sequences:
         return prepared
-    numbers = session.services.numbers
+    numbers = session.numbers
     stands = {number: await numbers.stand(one) for number, one in sorted(sequences.items())}
     bound = _filled(prepared.bound, stands)
     return replace(prepared, bound=bound, plan=plan_of(bound))

@@ -115,7 +115,9 @@ class Loader:
         copy: s.Copy = prepared.bound
         assert copy.target is not None
         assert prepared.declared is not None
-        session.check_writable("COPY FROM")
+        private = copy.target.table.private
+        if not private:
+            session.check_writable("COPY FROM")
         # GENERATED ALWAYS is for INSERT: what is copied is there, also in PostgreSQL
         insert = s.Insert(
             text="", tree={}, target=copy.target, columns=copy.columns, overriding="system"
@@ -125,7 +127,8 @@ class Loader:
         self._session, self._declared = session, prepared.declared
         block = session.block
         sole = session.block.lone and not block.explicit and block.transaction is None
-        self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
+        bare = not (copy.target.table.foreign_keys or copy.target.table.plain)
+        self._may_load = sole and bare and not private
         self._waiting: list[Part] = []  # few so far: it may not be worth a load
         self._held = Held(session.budget)  # what waits, and then hashes of keys
         self._inserted = False
@@ -190,7 +193,9 @@ class Loader:
         session, block = self._session, self._session.block
         alone = not block.explicit
         t = await session.work()
-        session.bound(self._declared, adds=True)
+        private = self._plan.table.private
+        if not private:
+            session.bound(self._declared, adds=True)
         block.statements += 1
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)
@@ -198,13 +203,13 @@ class Loader:
             outcome = await self._plan.run(job, rows)
             session.written()
         finally:
-            numbers.give_back(session.services.numbers)
+            numbers.give_back(session.numbers)
         if self._inserted:
             session.block.outcomes.pop()  # one table: the last batch tells what all may violate
         session.block.outcomes.append(outcome)
         self._inserted = True
         session.block.sole = None
-        block.wrote = True
+        block.wrote = block.wrote or not private
 
     # -- a load
 

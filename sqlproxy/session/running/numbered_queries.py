@@ -230,7 +230,7 @@ class Numbered:
                     if left == 0:
                         return
         finally:
-            numbers.give_back(self.session.services.numbers)
+            numbers.give_back(self.session.numbers)
             await given_up(rows)
 
 

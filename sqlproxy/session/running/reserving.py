@@ -48,7 +48,7 @@ async def reserve(
 async def _take(
     session: State, numbers: Numbers, name: str, sequence: SequenceRow, count: int
 ) -> None:
-    values, run = await session.services.numbers.some(sequence, count)
+    values, run = await session.numbers.some(sequence, count)
     numbers.add(name, sequence, values, run)
 
 
@@ -87,7 +87,7 @@ async def supply(
     """Do what a row waits for. `most`: so many rows may want the same. Raises SqlError."""
     if (once := wanting.once) is not None:
         assert once.work is not None
-        numbers.give_back(session.services.numbers)  # the work takes the next ones
+        numbers.give_back(session.numbers)  # the work takes the next ones
         before = numbers.standing()
         made = await once.work(wanting.given)
         if len(once.known) >= SQL_LATER_KNOWN_MAX:
@@ -102,7 +102,7 @@ async def supply(
         session.check_writable("nextval()")
         await _take(session, numbers, name, sequence, numbers.more(name, most))
     else:
-        await session.services.numbers.set_value(sequence, wanting.value, wanting.called)
+        await session.numbers.set_value(sequence, wanting.value, wanting.called)
         numbers.was_set(name, wanting.value, wanting.called)
     numbers.again()
 

@@ -14,6 +14,7 @@ from collections.abc import (
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kv.base.keys import PRIVATE
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.declared.database import Declared
@@ -61,11 +62,14 @@ class ReadsAt:
         self.read_ts = at
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        _check_past(key)
         return await self._client.get(key, self._at, replicas=True)
 
     async def multi_get(
         self, keys: Sequence[bytes], *, tally: Tally | None = None
     ) -> list[tuple[bytes, int] | None]:
+        if keys:
+            _check_past(keys[0])
         return (await self._client.multi_get(keys, self._at, replicas=True, tally=tally))[0]
 
     async def scan(
@@ -77,6 +81,7 @@ class ReadsAt:
         reverse: bool = False,
         tally: Tally | None = None,
     ) -> ScanPage:
+        _check_past(start)
         return await self._client.scan(
             start, end, limit=limit, reverse=reverse, at=self._at, replicas=True, tally=tally
         )
@@ -90,6 +95,12 @@ class ReadsAt:
         self, start: bytes, end: bytes, *, limit: int
     ) -> tuple[bytes, bytes, bytes | None] | None:
         return None
+
+
+def _check_past(key: bytes) -> None:
+    """Raises SqlError (0A000)."""
+    if key >= PRIVATE:
+        raise unsupported("reading the past of a temporary table")
 
 
 @dataclass(slots=True)
@@ -250,6 +261,7 @@ async def _of_one_table(
         return plan.batches(await reads_of(session, at, sight), env, touched)
     block = session.block
     alone = block.lone and not (block.explicit or block.transaction)
+    alone = alone and not plan.table.private
     if plan.point and alone and not at and not plan.select.locking:
         # One read is a snapshot by itself, if no other statement belongs to its transaction.
         found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
@@ -302,7 +314,7 @@ async def _constant(
     finally:
         session.advising.begin(None)
         numbers.end()
-        numbers.give_back(session.services.numbers)
+        numbers.give_back(session.numbers)
 
 
 async def _resumed(first: Sequence[Row], rest: Batches) -> Batches:
@@ -369,7 +381,8 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
     """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
     bound = prepared.bound
     block = session.block
-    session.check_writable(type(bound).__name__.upper())
+    if changes_in(bound) or not bound.target.table.private:
+        session.check_writable(type(bound).__name__.upper())
     if changes_in(bound):
         part = _part(session, values, touched)
         return await part(await carried_out(session, prepared, part))
@@ -381,7 +394,7 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
 
     outcome = await once()
     block.outcomes.append(outcome.without_rows())
-    block.wrote = True
+    block.wrote = block.wrote or not bound.target.table.private
     if first:
         block.sole = Sole(once, outcome)
     else:
@@ -397,7 +410,7 @@ def _part(
     async def run(prepared: Prepared) -> Outcome:
         outcome = await _changed(session, prepared, values, touched, alone=False)
         session.block.outcomes.append(outcome.without_rows())
-        session.block.wrote = True
+        session.block.wrote = session.block.wrote or not prepared.bound.target.table.private
         session.block.sole = None
         return outcome
 
@@ -417,7 +430,8 @@ async def _changed(
     t = await session.work()
     plan = prepared.plan
     adds = isinstance(plan, InsertPlan) and plan.insert.conflict is None
-    session.bound(prepared.declared, adds=adds)
+    if not prepared.bound.target.table.private:
+        session.bound(prepared.declared, adds=adds)
     block.statements += 1
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
@@ -433,7 +447,7 @@ async def _changed(
         session.written()
         return outcome
     finally:
-        numbers.give_back(session.services.numbers)
+        numbers.give_back(session.numbers)
 
 
 async def _done(job: Job, prepared: Prepared, values: Values) -> Outcome:

@@ -236,7 +236,7 @@ def _insert(run: _Run) -> bool:
         declared = run.declared
         wanted = [(name, declared.numbering(name), count) for name, count in short.sequences]
         short.numberings = wanted
-    pool = session.services.numbers
+    pool = session.numbers
     taken: list[tuple[SequenceRow, list[int]]] = []
     for name, sequence, count in wanted:
         numbers = pool.at_once(sequence, count)

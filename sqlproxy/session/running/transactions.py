@@ -33,6 +33,8 @@ async def commit(session: State) -> None:
         session.advising.check()
         if block.deferred and block.transaction is not None:
             await session.interrupts.guard(check_constraints(session, every=True))
+        if session.temporary is not None:
+            await session.interrupts.guard(session.temporary.settle())
         if block.notes.wishes:
             await session.interrupts.guard(session.listening.join(block.notes.wishes))
         notes, version = await session.interrupts.undisturbed(_commit(session, sole, outcomes))
@@ -83,8 +85,7 @@ async def _commit(
                 session.interrupts.listen(asyncio.get_running_loop().time() - began_s)
                 conflict, runs = True, 0
             if sole is None or not conflict or runs >= SQL_RUNS_MAX:
-                assert t is not None
-                duplicate = await _duplicate(session, t, error, outcomes)
+                duplicate = None if t is None else await _duplicate(session, t, error, outcomes)
                 raise duplicate or refused(error, outcomes) from error
         most = min(RETRY_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST << runs)
         await asyncio.sleep(most * session.services.random() / 1000)
@@ -163,7 +164,7 @@ async def sync(session: State) -> None:
     try:
         if cursors.held_now:
             await _hold(session)
-        if block.transaction is not None or block.notes:
+        if block.busy:
             await commit(session)
         else:
             block.rest()

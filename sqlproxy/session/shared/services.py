@@ -17,6 +17,7 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
 from sqlproxy.loop.trimming import Trimming
 from sqlproxy.pg.answers import Row
+from sqlproxy.ddl.private import PrivateIds
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
@@ -138,4 +139,5 @@ class Services:
     memory: Share = field(default_factory=Share)
     statement_memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
     trimming: Trimming | None = None
+    private_ids: PrivateIds = field(default_factory=PrivateIds)
     audit: Audit | None = None

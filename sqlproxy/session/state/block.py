@@ -8,7 +8,9 @@
 
 The store's transaction begins with the first statement that needs it, so that BEGIN is not the
 moment of the snapshot, as in PostgreSQL; its modes are settled before, when something depends on
-them. The statements of one message are a block that nobody opened (`implicit`): what only makes
+them. What the session has for itself (temporary tables: `txn.private`) is the block's, not that of
+the store's transaction: it needs no snapshot, and goes on where a definition renews that. The
+statements of one message are a block that nobody opened (`implicit`): what only makes
 sense in a block is taken there, but savepoints. A failed block keeps its store transaction while it
 has a savepoint to go back to; else it is aborted at once.
 """
@@ -36,6 +38,7 @@ from sqlproxy.values.errors import (
 )
 from sqlproxy.wire.seam import Status
 from txn.client import TxnClient
+from txn.private import PrivateMark, PrivateRows, PrivateWrites
 from txn.shared.wait_terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
@@ -67,6 +70,7 @@ class Modes:
 class _Savepoint:
     name: str
     mark: Mark | None  # None: nothing was read or written yet
+    private: PrivateMark | None  # None: nothing was private yet
     settings: Marked
     modes: Modes
     notes: NoteMark
@@ -93,6 +97,8 @@ class Block:
         self._came = False  # … or will have come before the next
         self._modes: Modes | None = None  # None: nothing depends on them yet
         self._t: Transaction | None = None
+        self.rows: PrivateRows | None = None  # what the session has for itself, …
+        self._beside: PrivateWrites | None = None  # … as the transaction sees and writes it
         self._savepoints: list[_Savepoint] = []
         self.deferred = Deferred()  # constraints that are checked at the commit
         self.notes = Notes()  # what is said to others at the commit
@@ -115,7 +121,32 @@ class Block:
     @property
     def at_rest(self) -> bool:
         """Whether the next statement is a transaction by itself."""
-        return self.status == "I" and self._t is None and self._modes is None and not self.notes
+        idle = self.status == "I" and self._t is None and self._modes is None
+        return idle and not self.notes and self._beside is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to commit, or to let go."""
+        return self._t is not None or bool(self.notes) or self._beside is not None
+
+    @property
+    def beside(self) -> PrivateWrites | None:
+        """What the session has for itself, if the transaction has used it."""
+        return self._beside
+
+    def private(self) -> PrivateWrites:
+        """The same, from now on. Raises Unavailable: it is in doubt."""
+        assert self.rows is not None
+        if self._beside is None:
+            self._beside = PrivateWrites(self.rows)
+            for one in self._savepoints:
+                one.private = self._beside.mark()
+            self._join()
+        return self._beside
+
+    def _join(self) -> None:
+        if self._t is not None and self._beside is not None:
+            self._beside.ts, self._t.beside = self._t.start_ts, self._beside
 
     @property
     def explicit(self) -> bool:
@@ -168,6 +199,9 @@ class Block:
             )
             for one in self._savepoints:
                 one.mark = self._t.mark()
+            if self.rows is not None:
+                self.private()
+            self._join()
         return self._t
 
     def renews_for(self, kind: type) -> bool:
@@ -227,6 +261,9 @@ class Block:
             if t is not None:
                 await self.fence.hold(t, self._client.get)
                 await t.commit()
+            elif self._beside is not None:
+                self._beside.check()
+                self._beside.commit()
         finally:
             self._end(unknown=t is not None and t.state in (TxnState.COMMITTING, TxnState.UNKNOWN))
             if t is not None and t.state is TxnState.OPEN:
@@ -245,7 +282,10 @@ class Block:
             await self.roll_back()
             return
         self.status = "E"
-        if not self._savepoints and self._t is not None:
+        if self._savepoints:
+            return
+        self._beside = None
+        if self._t is not None:
             t, self._t = self._t, None
             if t.state is TxnState.OPEN:
                 await t.abort()
@@ -253,6 +293,7 @@ class Block:
     def _end(self, *, unknown: bool = False) -> None:
         self.status = "I"
         self._savepoints.clear()
+        self._beside = None
         self._modes = None
         self.queried = self._came = False
         self.statements = 0
@@ -281,15 +322,20 @@ class Block:
             )
         mark = None if self._t is None else self._t.mark()
         notes = self.notes.mark()
-        self._savepoints.append(_Savepoint(name, mark, settings, self.modes, notes))
+        private = None if self._beside is None else self._beside.mark()
+        self._savepoints.append(_Savepoint(name, mark, private, settings, self.modes, notes))
 
     def release_from(self, at: int) -> None:
         """Savepoints from this number on are no more; what was done after them stays."""
         self._modes = self._savepoints[at].modes  # PostgreSQL's READ ONLY ends with it, too
         del self._savepoints[at:]
+        if self._savepoints:
+            return
         t = self._t
-        if not self._savepoints and t is not None and t.state is TxnState.OPEN:
+        if t is not None and t.state is TxnState.OPEN:
             t.forget_marks()
+        if self._beside is not None:
+            self._beside.forget_marks()
 
     async def roll_back_to(self, at: int) -> Marked:
         """What was done since the savepoint of this number is taken back. Raises SqlError (40001)
@@ -298,6 +344,8 @@ class Block:
         del self._savepoints[at + 1 :]
         mark = self._savepoints[at].mark
         self.notes.undo_to(self._savepoints[at].notes)
+        if self._beside is not None:
+            self._beside.undo_to(self._savepoints[at].private)
         if self._t is not None:
             if mark is None:
                 t, self._t = self._t, None

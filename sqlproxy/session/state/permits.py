@@ -19,7 +19,7 @@ from sqlproxy.declared.database import Declared, name_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
-from sqlproxy.rows.naming import schema_in
+from sqlproxy.rows.naming import is_temporary, schema_in
 from sqlproxy.rows.schema import EnumType, Relation, SqlFunction
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings
@@ -188,6 +188,12 @@ class Permits:
     def _creates(self, declared: Declared, name: str) -> None:
         """Something in the schema of that name."""
         schema = schema_in(name)
+        if is_temporary(schema):
+            if not self.rights(declared).allows_in_database(self.acting, "T"):
+                database = declared.database
+                words = f'permission denied to create temporary tables in database "{database}"'
+                raise SqlError(INSUFFICIENT_PRIVILEGE, words)
+            return
         if not self.rights(declared).allows_in_schema(self.acting, "C", schema):
             raise SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for schema {schema}")
 

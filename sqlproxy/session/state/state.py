@@ -17,7 +17,8 @@ from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import NO_CATALOG, Catalog
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
-from sqlproxy.session.shared.prepared import Prepared
+from sqlproxy.rows.naming import TEMPORARY
+from sqlproxy.session.shared.prepared import Plans, Prepared
 from sqlproxy.session.shared.roster import SessionRow
 from sqlproxy.session.shared.services import Services
 from sqlproxy.session.state.activity import Activity
@@ -35,6 +36,7 @@ from sqlproxy.session.state.settings import (
     Settings,
     search_path,
 )
+from sqlproxy.session.state.temporary import Sequences, Temporary
 from sqlproxy.session.state.variables import Variables
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
@@ -90,6 +92,8 @@ class State:
         self.budget.serve(self.use)
         self.channel: Final = Channel(parameters=self.settings.reported())
         self.activity: Final = Activity(services.clock, client.timers)
+        self.temporary: Temporary | None = None  # what it has for itself
+        self.numbers: Final = Sequences(services.numbers, lambda: self.temporary)
         fence = Fence(database, client.timers, services.catalogs.presence)
         self.block: Final = Block(client, fence)
         self.statements: Final = Statements(self.activity.now_us, self.budget)
@@ -185,12 +189,30 @@ class State:
         """The same with the schemas that are searched for names without one. The path is looked at
         only where there is more than public: this is asked for every statement.
         """
+        if self.temporary is not None:
+            declared = self.temporary.over(declared)
         return declared.along(self.path) if declared.schemas else declared
+
+    async def begin_temporary(self) -> Temporary:
+        """From now on it has a schema of its own."""
+        if self.temporary is None:
+            process, owner = self.channel.process, self.permits.role
+            made = Temporary(self.services, self.block, self.database, process, owner)
+            await made.begin()
+            self.temporary = made
+        return self.temporary
+
+    @property
+    def plans(self) -> Plans:
+        """Where statements are remembered: what depends on what only this session has, here."""
+        return self.services.plans if self.temporary is None else self.temporary.plans
 
     @property
     def path(self) -> tuple[str, ...]:
         """The schemas that are searched for names without one, whether or not they are there."""
         said = search_path(self.settings.get("search_path"))
+        if self.temporary is not None and TEMPORARY in said:
+            said = tuple(self.temporary.schema if one == TEMPORARY else one for one in said)
         if USER_SCHEMA not in said:
             return said
         return tuple(self.permits.acting if one == USER_SCHEMA else one for one in said)
@@ -249,8 +271,13 @@ class State:
 
     def written(self) -> None:
         """What the transaction has in memory counts. Raises SqlError (53200)."""
-        t = self.block.transaction
-        self.budget.write(0 if t is None else t.memory_bytes)
+        t, beside = self.block.transaction, self.block.beside
+        size = 0 if self.temporary is None else self.temporary.bytes
+        if t is not None:
+            size += t.memory_bytes
+        elif beside is not None:
+            size += beside.memory_bytes
+        self.budget.write(size)
 
     def _still_written(self) -> None:
         """The same of what is there; what was too much failed then, and is to be taken back."""
