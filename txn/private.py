@@ -59,9 +59,7 @@ class PrivateRows:
         found: tuple[bytes, int] | None = self._rows.get(key)
         return found
 
-    def page(
-        self, start: bytes, end: bytes, limit: int, reverse: bool, at: int
-    ) -> ScanPage:
+    def page(self, start: bytes, end: bytes, limit: int, reverse: bool, at: int) -> ScanPage:
         """At most `limit` rows of `[start, end)`, and not many more bytes than a page may have."""
         keys = self._rows.irange(start, end or None, (True, False), reverse=reverse)
         items: list[Row] = []

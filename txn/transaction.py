@@ -583,17 +583,11 @@ class Transaction(TxnReads):
             self._waiters.append(answered)
             return await answered
         self._check_open()
-        if self.beside is not None:
-            try:
-                self.beside.check()
-            except ConditionFailed:
-                await self.abort("its commit failed")
-                raise
+        await self._check_beside()
         if not self._buffer and not self._recorded:
             self._let_go()
-            self.state, self._version = TxnState.COMMITTED, self.start_ts
-            if self.beside is not None:
-                self.beside.commit(self._version)
+            self._version = self.start_ts
+            self._end(TxnState.COMMITTED)
             return self._version
         age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
         if age_ms > TXN_LIFETIME_MS_MAX:
@@ -619,13 +613,26 @@ class Transaction(TxnReads):
                     await self._record_abort()
             raise
         finally:
-            self.state = outcome
-            if self.beside is not None and outcome is TxnState.COMMITTED:
-                self.beside.commit(self._version)
-            elif self.beside is not None and outcome is TxnState.UNKNOWN:
-                self.beside.lose()
+            self._end(outcome)
             self._answer_waiters(error)
         return self._version
+
+    async def _check_beside(self) -> None:
+        """What its owner has for itself has to be as the writes want it. Raises ConditionFailed."""
+        if self.beside is not None:
+            try:
+                self.beside.check()
+            except ConditionFailed:
+                await self.abort("its commit failed")
+                raise
+
+    def _end(self, outcome: TxnState) -> None:
+        """What its owner has for itself goes the way of the rest."""
+        self.state = outcome
+        if self.beside is not None and outcome is TxnState.COMMITTED:
+            self.beside.commit(self._version)
+        elif self.beside is not None and outcome is TxnState.UNKNOWN:
+            self.beside.lose()
 
     async def _send(self) -> int:
         """Commit what is buffered; the version."""

@@ -138,9 +138,7 @@ class _Ranges:
     def __init__(self, drop: Callable[[bytes, bytes], None]) -> None:
         self._drop = drop
 
-    async def places(
-        self, t: Reader, ids: Sequence[PartitionId], wanted: Placement
-    ) -> list[Place]:
+    async def places(self, t: Reader, ids: Sequence[PartitionId], wanted: Placement) -> list[Place]:
         return [_NOBODY for _ in ids]
 
     async def create(
@@ -206,9 +204,7 @@ class PrivateDefinitions:
 
     async def _run(self, writes: PrivateWrites, name: str, args: object) -> Any:
         what = f"arguments of {name}"
-        given = plain_data.decode(
-            plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
-        )
+        given = plain_data.decode(plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX))
         declared = self._registry.get(name)
         ctx = _Context(given, {}, _StepTxn(writes), self._now_ms())
         step = declared.first

@@ -34,7 +34,7 @@ from sqlproxy.pgcatalog.row_functions import of_function
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
 from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
-from sqlproxy.rows.naming import schema_of
+from sqlproxy.rows.naming import is_temporary, schema_of
 from sqlproxy.rows.schema import (
     BY_DEFAULT,
     INDEX,
@@ -123,6 +123,8 @@ def _in_schema(rows: Rows, namespace: str) -> Rows:
         row["relnamespace"] = oid
         row["_qname"] = f"{shown}.{row['_name']}"
         row["_path"] = f"{schema}{PATH}{row['relname']}"
+        if is_temporary(schema):
+            row["relpersistence"] = "t"
     for row in rows["pg_type"]:
         row["typnamespace"], row["_text"] = oid, f"{shown}.{row['_text']}"
     for row in rows["pg_constraint"]:

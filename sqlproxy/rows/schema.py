@@ -61,6 +61,7 @@ ROWID: Final = "_rowid"
 
 INDEX: Final = "index"  # parts of a table that COMMENT ON names
 CONSTRAINT: Final = "constraint"
+COLUMN: Final = "column"
 
 NO_ACTION: Final = "no action"
 RESTRICT: Final = "restrict"

@@ -89,6 +89,7 @@ class CreateTable:
     foreign_keys: tuple[ForeignKeyDef, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     on_commit: str = ""  # of a temporary one: "delete rows", "drop"
+    notes: tuple[tuple[str, str, str], ...] = ()  # COLUMN or CONSTRAINT, its name, COMMENT ON
 
 
 @dataclass(frozen=True, slots=True)

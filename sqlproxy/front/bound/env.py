@@ -14,6 +14,7 @@ from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
 
 PATH: Final = "search path"  # what `Env.session` has of it: no setting has a space
+OWN_SCHEMA: Final = "temporary schema"  # of what only the session has; "": it has none
 NO_SETTINGS: Final = frozenset(("user", "session_user", "database", "process"))
 """What `Env.session` knows that is no setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -150,3 +151,9 @@ class Env:
 def path_of(env: Env) -> list[str]:
     """The schemas that are searched for names without one."""
     return [one for one in env.session.get(PATH, PUBLIC).split(",") if one]
+
+
+def searched_before(env: Env) -> list[str]:
+    """Those that are searched for relations before the path, unless it names them."""
+    own = env.session.get(OWN_SCHEMA, "")
+    return [own, "pg_catalog"] if own and own not in path_of(env) else ["pg_catalog"]

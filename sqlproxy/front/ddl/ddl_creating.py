@@ -97,9 +97,7 @@ class Definitions:
                 raise unsupported(what)
         if body["relation"].get("relpersistence", "p") == "u":
             raise unsupported("unlogged tables", are=True)
-        check_place(
-            method=body.get("accessMethod", ""), tablespace=body.get("tablespacename", "")
-        )
+        check_place(method=body.get("accessMethod", ""), tablespace=body.get("tablespacename", ""))
         draft = Draft(self.clauses, name)
         for node in body.get("tableElts", ()):
             kind, part = unwrap(node)
@@ -108,7 +106,7 @@ class Definitions:
             elif kind == "Constraint":
                 draft.later.append((part, None))
             else:
-                raise unsupported("LIKE in CREATE TABLE")
+                draft.like(part)
         draft.finish()
         for more in extras.keys:
             parts = tuple(d.KeyPart(column, desc, desc) for column, desc in more.columns)
@@ -126,6 +124,7 @@ class Definitions:
             foreign_keys=tuple(draft.foreign_keys),
             options=table_options(body.get("options", ())),
             on_commit=on_commit(body.get("oncommit", ""), temporary=self._private(name)),
+            notes=tuple(draft.notes),
         )
 
     def _private(self, name: str) -> bool:
@@ -139,9 +138,7 @@ class Definitions:
         name = check_schema(into["rel"], self.names, made=True)
         if into["rel"].get("relpersistence", "p") == "u":
             raise unsupported("unlogged tables", are=True)
-        check_place(
-            method=into.get("accessMethod", ""), tablespace=into.get("tableSpaceName", "")
-        )
+        check_place(method=into.get("accessMethod", ""), tablespace=into.get("tableSpaceName", ""))
         query = body["query"]
         if "SelectStmt" not in query:
             raise unsupported("CREATE TABLE AS EXECUTE")
@@ -225,9 +222,7 @@ class Definitions:
         uses, notice = uses_of(select), ""
         if any(number >= FIRST_PRIVATE_TABLE for number, _ in uses) and not self._private(name):
             if "schemaname" in body["view"]:
-                raise SqlError(
-                    "42P16", "cannot create temporary relation in non-temporary schema"
-                )
+                raise SqlError("42P16", "cannot create temporary relation in non-temporary schema")
             notice = f'view "{name}" will be a temporary view'
             name = named(self.names.private, name)
         return d.CreateView(

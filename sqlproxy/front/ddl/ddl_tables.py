@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from sqlproxy.front.binding.fromitems import table_columns
 from sqlproxy.front.binding.typenames import SERIALS, check_collation, type_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.immutability import immutable
@@ -18,7 +20,9 @@ from sqlproxy.front.ddl.ddl_texts import text_of, unqualified
 from sqlproxy.front.functions.system_columns import check_no_system_column
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings
-from sqlproxy.pg.oids import canonical
+from sqlproxy.pg.oids import by_name, canonical
+from sqlproxy.rows.schema import COLUMN, CONSTRAINT, PUBLIC, Column, Table, View
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
     INVALID_PARAMETER,
@@ -41,6 +45,7 @@ class Draft:
         self.keys: list[d.KeyDef] = []
         self.checks: list[d.CheckDef] = []
         self.foreign_keys: list[d.ForeignKeyDef] = []
+        self.notes: list[tuple[str, str, str]] = []  # COMMENT ON what LIKE has copied
         # Constraints and generated columns are bound when all columns are known.
         self.later: list[tuple[Node, str | None]] = []
 
@@ -126,6 +131,46 @@ class Draft:
             raise SqlError(
                 UNDEFINED_COLUMN, f'column "{name}" named in key does not exist', position=pos
             )
+
+    def like(self, body: Node) -> None:
+        """LIKE: the columns of a relation, and what INCLUDING says besides. Raises SqlError."""
+        queries, options = self.clauses.queries, int(body.get("options", 0))
+        found = queries.items.find(body["relation"])
+        queries.binder.needs.on(found.id, "r")
+        if isinstance(found, View):
+            for name, kind in found.columns:
+                self._liked(d.ColumnDef(name=name, type=kind), at(body["relation"]))
+            return
+        if found.plain:
+            raise unsupported("LIKE of a key-value table", position=at(body["relation"]))
+        numbering = {
+            one.owned_by[1]: one
+            for one in self.clauses.names.sequences_owned_by(found.id)
+            if one.owned_by is not None
+        }
+        for column in table_columns(found):
+            made = _like(found, column, numbering.get(column.id), options)
+            self._liked(made, at(body["relation"]))
+            if column.comment and options & _COMMENTS:
+                self.notes.append((COLUMN, column.name, column.comment))
+        if options & _CONSTRAINTS:
+            for check in found.checks:
+                used = tuple(found.by_id(number).name for number in check.columns)
+                self.checks.append(d.CheckDef(name=check.name, sql=check.sql, columns=used))
+                self.notes += [
+                    note
+                    for note in found.notes
+                    if options & _COMMENTS and note[:2] == (CONSTRAINT, check.name)
+                ]
+        if options & _INDEXES:
+            self.keys += _keys_of(found)
+
+    def _liked(self, column: d.ColumnDef, pos: int) -> None:
+        if any(c.name == column.name for c in self.columns):
+            raise twice(column.name, pos)
+        of, typmod = by_name(column.type)
+        self.items.append(ItemColumn(column.name, of.oid, typmod))
+        self.columns.append(column)
 
     def finish(self) -> None:
         for body, column in self.later:
@@ -231,6 +276,68 @@ class Draft:
                 position=at(body),
             )
         self.columns[place] = made
+
+
+_COMMENTS, _CONSTRAINTS, _DEFAULTS, _GENERATED, _IDENTITY, _INDEXES = 1, 4, 8, 16, 32, 64
+"""What INCLUDING says, as PostgreSQL's parser counts it."""
+
+
+def _like(table: Table, column: Column, own: SequenceRow | None, options: int) -> d.ColumnDef:
+    """A column of another table; `own`: the sequence that it owns."""
+    made = d.ColumnDef(name=column.name, type=column.type, nullable=column.nullable)
+    if column.on_update is not None and options & _DEFAULTS:
+        made = replace(made, on_update=column.on_update)
+    if column.generated is not None and options & _GENERATED:
+        uses = tuple(table.by_id(number).name for number in column.uses)
+        return replace(made, generated=column.generated, uses=uses)
+    if column.identity and own is not None and options & _IDENTITY:
+        return replace(made, identity=column.identity, sequence=_options_of(own))
+    if not column.identity and options & _DEFAULTS:
+        return replace(made, default=column.default, default_sql=column.default_sql)
+    return made
+
+
+def _options_of(sequence: SequenceRow) -> dict[str, object]:
+    return {
+        "start": sequence.start,
+        "increment": sequence.increment,
+        "minvalue": sequence.minimum,
+        "maxvalue": sequence.maximum,
+        "cycle": sequence.cycle,
+        "cache": sequence.cache,
+    }
+
+
+def _keys_of(table: Table) -> list[d.KeyDef]:
+    """The primary key and the indexes of a table, with names to be made."""
+
+    def named(columns: Iterable[int]) -> tuple[str, ...]:
+        return tuple(table.by_id(number).name for number in columns)
+
+    found = []
+    if not table.hidden_key:
+        parts = tuple(d.KeyPart(name) for name in table.primary_key)
+        found.append(d.KeyDef(name=None, parts=parts, unique=True, primary=True, constraint=True))
+    for index in table.indexes:
+        if index.state != PUBLIC:
+            continue
+        parts = tuple(
+            d.KeyPart(table.by_id(one.column).name, one.descending, one.nulls_first)
+            for one in index.columns
+        )
+        found.append(
+            d.KeyDef(
+                name=None,
+                parts=parts,
+                unique=index.unique,
+                primary=index.primary,
+                constraint=index.constraint,
+                include=named(index.include),
+                where=index.where,
+                where_columns=named(index.where_columns),
+            )
+        )
+    return found
 
 
 def twice(name: str, pos: int = 0) -> SqlError:

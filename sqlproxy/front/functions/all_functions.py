@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sqlproxy.front.bound.env import NO_SETTINGS, Env, path_of
+from sqlproxy.front.bound.env import NO_SETTINGS, Env, path_of, searched_before
 from sqlproxy.front.functions import (
     f_advisory,
     f_arrays,
@@ -124,7 +124,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "current_database": total(with_env(lambda env: env.session.get("database", ""))),
             "current_schema": total(with_env(lambda env: next(iter(path_of(env)), None))),
             "current_schemas": with_env(
-                lambda env, implicit: [*(("pg_catalog",) if implicit else ()), *path_of(env)]
+                lambda env, implicit: [
+                    *(searched_before(env) if implicit else ()),
+                    *path_of(env),
+                ]
             ),
         }
     ),

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy.catalog.privileges import ALL, LETTERS, WORDS
-from sqlproxy.front.bound.env import Env, path_of
+from sqlproxy.front.bound.env import OWN_SCHEMA, Env, path_of, searched_before
 from sqlproxy.front.functions import object_names
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.function import Function, nulls, with_env
@@ -68,9 +68,7 @@ _NOTHING: Final = words(
     pg_last_xact_replay_timestamp
     """
 )
-_ZERO: Final = words(
-    "pg_tablespace_size pg_trigger_depth inet_server_port inet_client_port pg_my_temp_schema"
-)
+_ZERO: Final = words("pg_tablespace_size pg_trigger_depth inet_server_port inet_client_port")
 _INDEX_IS: Final = words(
     "orderable asc nulls_last returnable search_array search_nulls distance_orderable"
 )
@@ -116,6 +114,27 @@ def _visible(relation: str, column: str) -> Call:
         return name == _PG_CATALOG or name in path_of(env)
 
     return visible
+
+
+def _relation_visible(env: Env, oid: int) -> bool | None:
+    """Whether its name alone means it: no schema that is searched before has another one."""
+    catalog = env.catalog
+    schema = catalog.get("pg_class", "relnamespace", oid=oid)
+    if schema is None:
+        return None
+    order = [*searched_before(env), *path_of(env)]
+    name = catalog.get("pg_namespace", "nspname", oid=schema)
+    if name not in order:
+        return False
+    named = catalog.get("pg_class", "relname", oid=oid)
+    others = set(catalog.find("pg_class", "relnamespace", relname=named)) - {schema}
+    before = order[: order.index(name)]
+    return not any(catalog.get("pg_namespace", "nspname", oid=one) in before for one in others)
+
+
+def _own_schema(env: Env) -> int:
+    found = env.catalog.get("pg_namespace", "oid", nspname=env.session.get(OWN_SCHEMA, ""))
+    return int(found or 0)
 
 
 def _format_type(env: Env, oid: int | None, typmod: int | None) -> str | None:
@@ -423,7 +442,8 @@ _SIMPLE: Final[dict[str, Call]] = {
     "pg_conf_load_time": _fact("started"),
     "txid_current": _fact(TRANSACTION),
     "txid_current_if_assigned": _fact(TRANSACTION),
-    "pg_table_is_visible": _visible("pg_class", "relnamespace"),
+    "pg_table_is_visible": _relation_visible,
+    "pg_my_temp_schema": _own_schema,
     "pg_type_is_visible": _visible("pg_type", "typnamespace"),
     "pg_function_is_visible": _visible("pg_proc", "pronamespace"),
     "pg_get_userbyid": _user,

@@ -111,7 +111,7 @@ class Additions:
             return
         declared, table = await self.session.declared(), name_of(self.table)
         column = replace(column, default_sql=placed_default(column.default_sql, declared, table))
-        args: Arguments = {"column": {**column_args(column), "nullable": True}}
+        args: Arguments = {"column": {**column_args(column, table), "nullable": True}}
         computed = column.identity or column.serial or column.generated is not None
         if column.default_sql is not None and column.default is None and not computed:
             found = await self._constant(column)

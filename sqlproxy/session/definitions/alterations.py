@@ -81,7 +81,7 @@ async def _alter_column(session: State, table: str, action: d.Action) -> None:
             sql = placed_default(sql, await session.declared(), table)
             stored = None if default is None else there.column(column).resolved.to_stored(default)
             changes = {"column": column, "default_stored": stored, "default_sql": sql}
-            if numbering := numbering_of(sql):
+            if (numbering := numbering_of(sql)) and schema_in(numbering) == schema_in(table):
                 changes["sequence"] = numbering
             await _alter(session, table, "set_default", **changes)
         case d.SetNullable(column, nullable):

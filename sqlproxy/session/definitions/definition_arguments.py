@@ -17,8 +17,8 @@ Arguments = dict[str, object]
 """Of a procedure."""
 
 
-def column_args(column: d.ColumnDef) -> Arguments:
-    """A column as procedures take it."""
+def column_args(column: d.ColumnDef, table: str) -> Arguments:
+    """A column of this table as procedures take it."""
     found: Arguments = {
         "name": column.name,
         "type": column.type,
@@ -33,7 +33,9 @@ def column_args(column: d.ColumnDef) -> Arguments:
         found["default_stored"] = resolve(column.type).to_stored(column.default)
     if column.serial or column.identity:
         found["sequence"] = sequence_options(column.sequence)
-    elif numbering := numbering_of(column.default_sql):
+    elif (numbering := numbering_of(column.default_sql)) and (
+        schema_in(numbering) == schema_in(table) or not is_temporary(schema_in(table))
+    ):  # else it knows nothing of the table
         found["sequence"] = numbering
     return {name: value for name, value in found.items() if value not in (None, [])} | {
         "nullable": column.nullable
@@ -124,7 +126,8 @@ def placed_default(sql: str | None, declared: Declared, table: str) -> str | Non
         return sql
     if "." not in sql:
         name = declared.searched(name)
-    check_same_schema(table, name, "a default by")
+    if not is_temporary(schema_in(table)):
+        check_same_schema(table, name, "a default by")
     return nextval_of(bare(name), name.schema) if isinstance(name, InSchema) else sql
 
 
@@ -139,7 +142,7 @@ def table_args(
     """The arguments of CreateTable."""
     args: Arguments = {
         "name": name,
-        "columns": [column_args(column) for column in columns],
+        "columns": [column_args(column, name) for column in columns],
         "indexes": [index_args(key) for key in keys if not key.primary],
         "checks": [check_args(check) for check in checks],
         "foreign_keys": [foreign_key_args(key) for key in foreign_keys],

@@ -45,7 +45,7 @@ from sqlproxy.session.running import run_statements
 from sqlproxy.session.shared.prepared import Prepared, plan_of
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.reading import Touched
-from sqlproxy.values.errors import SqlError, from_store
+from sqlproxy.values.errors import SqlError, from_store, unsupported
 
 Define = Callable[[State, Any], Awaitable[str]]  # → the command tag
 
@@ -71,6 +71,8 @@ async def create_table(session: State, bound: d.CreateTable) -> str:
         args["behind_changes"] = True  # it would wait for this transaction, which waits for it
     made = await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
     _on_commit(session, bound, made=made)
+    for kind, part, text in bound.notes if made else ():
+        await grant_privileges.comment(session, d.Comment(kind, bound.name, part, text))
     return "CREATE TABLE"
 
 
@@ -226,6 +228,8 @@ async def drop(session: State, bound: d.Drop) -> str:
 
 
 async def create_enum(session: State, bound: d.CreateEnum) -> str:
+    if is_temporary(schema_in(bound.name)):
+        raise unsupported("a temporary type")
     await run(session, "CreateEnum", {"name": bound.name, "labels": list(bound.labels)})
     return "CREATE TYPE"
 

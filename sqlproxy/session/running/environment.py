@@ -38,6 +38,9 @@ class CurrentSettings(Mapping[str, str]):
                 return self._session.database
             case "search path":
                 return ",".join(self._session.searched)
+            case "temporary schema":
+                own = self._session.temporary
+                return "" if own is None else own.schema
             case "process":
                 return str(self._session.channel.process)
             case _:

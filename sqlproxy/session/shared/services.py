@@ -12,12 +12,12 @@ from kv.base.limits import SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock
 from kv.base.rights import Identity
 from kv.base.tenants import Tenants
+from sqlproxy.ddl.private import PrivateIds
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
 from sqlproxy.loop.trimming import Trimming
 from sqlproxy.pg.answers import Row
-from sqlproxy.ddl.private import PrivateIds
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
