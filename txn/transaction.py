@@ -407,8 +407,11 @@ class Transaction(TxnReads):
         self._check_open()
         if not keys:
             return []
-        if self.beside is not None and keys[0] >= PRIVATE:  # nobody else can change them
-            return self.beside.versions(keys)
+        if self.beside is not None and max(keys) >= PRIVATE:  # nobody else can change those
+            others = [key for key in keys if key < PRIVATE]
+            locked = iter(await self.lock(others, wait_ms=wait_ms, strength=strength))
+            own = iter(self.beside.versions([key for key in keys if key >= PRIVATE]))
+            return [next(own if key >= PRIVATE else locked) for key in keys]
         locks = self._row_locks()
         return await locks.lay(keys, self._patience(wait_ms), strength=strength)
 

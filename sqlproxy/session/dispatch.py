@@ -18,6 +18,7 @@ from sqlproxy.front.types.registry import element_of
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field, Fit, Row, Values
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.session.commands import run_commands
 from sqlproxy.session.commands.do_blocks import do
 from sqlproxy.session.definitions.run_definitions import DEFINITIONS
@@ -173,7 +174,7 @@ def query_portal(
 ) -> Portal:
     """Rows out. `sight`: what it reads; None: the transaction as it is now."""
     if sight is None and prepared.reads_tables:
-        sight = Sight(session.block.transaction, session.work)
+        sight = Sight.now(session.block, session.work)
 
     async def start() -> Batches:
         session.setvals.clear()
@@ -338,7 +339,8 @@ async def _copy(session: State, prepared: Prepared, values: Values) -> AnyPortal
     else:
         assert copy.target is not None
         columns = ", ".join(_quoted(column.name) for column in copy.columns)
-        text = f"SELECT {columns} FROM {_quoted(copy.target.table.name)}"
+        table = copy.target.table
+        text = f"SELECT {columns} FROM {_quoted(schema_of(table.namespace))}.{_quoted(table.name)}"
         inner = await parse(session, text, ())
 
     async def start() -> Batches:
@@ -387,7 +389,7 @@ async def _cursor(session: State, prepared: Prepared, values: Values) -> Portal:
     """A query whose rows are fetched later, as they are now."""
     sight = None
     if prepared.reads_tables:
-        sight = Sight(session.block.transaction, session.work)
+        sight = Sight.now(session.block, session.work)
         sight.at = await run_statements.moment_of(session, prepared.bound, values)
         if not sight.at:
             await sight.view()  # nor are others' commits after this seen

@@ -32,6 +32,7 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     namespace = args.get("namespace") or namespace_of(session.database, schema_in(named_in(args)))
     own = session.temporary
     if own is not None and namespace == own.namespace:
+        session.check_writable(procedure)
         return await own.run(procedure, _whole(session, procedure, namespace, args))
     fresh = procedure in _FRESH
     if session.block.wrote and not fresh:

@@ -263,7 +263,7 @@ async def change(run: Numbered, prepared: Prepared) -> Prepared:
     bound = prepared.bound
     if row_subqueries(bound):
         await run.session.work()
-        run.sight = Sight(run.session.block.transaction, run.session.work)
+        run.sight = Sight.now(run.session.block, run.session.work)
         run.sight.at = 0
         bound = postponed(bound, partial(run.row, bound.ctes))
         bound = numbered.settled_change(bound)

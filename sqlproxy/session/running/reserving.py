@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from kv.base.ids import FIRST_PRIVATE_TABLE
 from kv.base.limits import SQL_LATER_KNOWN_MAX
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound.env import Env, Wanting
@@ -34,8 +35,8 @@ async def reserve(
     missing = count - numbers.left(name)
     if missing <= 0:
         return True
-    session.check_writable("nextval()")
     sequence = await numbering(session, declared, name)
+    _check_writable(session, sequence)
     try:
         await _take(session, numbers, name, sequence, missing)
     except SqlError as error:
@@ -43,6 +44,12 @@ async def reserve(
             raise
         return False  # who wants one gets the error
     return numbers.left(name) >= count
+
+
+def _check_writable(session: State, sequence: SequenceRow) -> None:
+    """Raises SqlError (25006)."""
+    if sequence.id < FIRST_PRIVATE_TABLE:
+        session.check_writable("nextval()")
 
 
 async def _take(
@@ -99,7 +106,7 @@ async def supply(
     name = wanting.name
     sequence = await numbering(session, declared, name)
     if wanting.value is None:
-        session.check_writable("nextval()")
+        _check_writable(session, sequence)
         await _take(session, numbers, name, sequence, numbers.more(name, most))
     else:
         await session.numbers.set_value(sequence, wanting.value, wanting.called)

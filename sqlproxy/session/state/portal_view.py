@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from sqlproxy.session.state.block import Block
+from txn.private import PrivateWrites
 from txn.transaction import Transaction, View
 
 
@@ -19,11 +21,19 @@ class Sight:
     statement says it when it runs.
     """
 
-    __slots__ = ("_view", "_work", "at")
+    __slots__ = ("_beside", "_view", "_work", "at")
 
-    def __init__(self, t: Transaction | None, work: Callable[[], Awaitable[Transaction]]) -> None:
-        """`t`: the transaction, if it has begun; `work`: begins it."""
+    def __init__(
+        self,
+        t: Transaction | None,
+        work: Callable[[], Awaitable[Transaction]],
+        beside: PrivateWrites | None = None,
+    ) -> None:
+        """`t`: the transaction, if it has begun; `work`: begins it. `beside`: what the session has
+        for itself may have been written before it begins.
+        """
         self._work = work
+        self._beside = None if t is not None or beside is None else beside.lent()
         self._view = None if t is None else t.view()  # None: nothing was written before
         self.at: int | None = None
 
@@ -31,7 +41,14 @@ class Sight:
         """Begins the transaction if it has not begun."""
         if self._view is None:
             self._view = (await self._work()).view(bare=True)
+            if self._beside is not None:
+                self._view.beside = self._beside
         return self._view
+
+    @classmethod
+    def now(cls, block: Block, work: Callable[[], Awaitable[Transaction]]) -> Sight:
+        """Of a block as it is."""
+        return cls(block.transaction, work, block.beside)
 
     @classmethod
     def until(cls, t: Transaction) -> Sight:
