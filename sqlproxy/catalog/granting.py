@@ -18,8 +18,9 @@ at another node after SQL_SCHEMA_TTL_MS at the latest. Nothing waits for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from kv.base.rights import OWNER
 from sqlproxy.catalog import catalog, relations, roles
@@ -27,7 +28,7 @@ from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.privileges import default, with_owner
 from sqlproxy.catalog.relations import IndexName
 from sqlproxy.rows.naming import database_of
-from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table, View
+from sqlproxy.rows.schema import Acl, Column, EnumType, Relation, Sequence, Table, View
 from sqlproxy.values.refusals import refusal
 
 Change = Callable[[str, Acl], Acl]  # (kind, list) → list
@@ -39,14 +40,41 @@ async def grant_relations(
     names: Iterable[str],
     owner: Callable[[Relation], str],
     change: Change,
+    columns: Mapping[str, Change] = MappingProxyType({}),
+    all_columns: Change | None = None,
 ) -> None:
-    """Raises KvorumError (42P01)."""
+    """`columns`: how the lists of these change; `all_columns`: those of all, as what is revoked
+    from a table is from its columns. Raises KvorumError (42P01, 42703).
+    """
     for name in names:
         one = await _relation(t, namespace, name)
         before = default(one.kind, owner(one)) if one.acl is None else one.acl
         after = change(one.kind, before)
-        if after != before:
-            await _put(t, replace(one, acl=after))
+        changed = one if after == before else replace(one, acl=after)
+        if isinstance(changed, Table) and (columns or all_columns is not None):
+            changed = _with_column_lists(changed, columns, all_columns)
+        if changed != one:
+            await _put(t, changed)
+
+
+def _with_column_lists(
+    table: Table, changes: Mapping[str, Change], all_columns: Change | None
+) -> Table:
+    """Raises KvorumError (42703)."""
+    visible = {column.name for column in table.visible}
+    for name in changes:
+        if name not in visible:
+            raise refusal(
+                "42703", f'column "{name}" of relation "{table.name}" does not exist', column=name
+            )
+
+    def changed(column: Column) -> Column:
+        change = changes.get(column.name, all_columns)
+        if change is None or column.name not in visible:
+            return column
+        return replace(column, acl=change("column", column.acl or ()) or None)
+
+    return replace(table, columns=tuple(map(changed, table.columns)))
 
 
 async def grant_database(t: Writer, name: str, change: Change, *, schema: bool = False) -> None:
@@ -113,6 +141,9 @@ async def _own(t: Writer, namespace: str, one: Relation, owner: str) -> None:
     if isinstance(one, Table):
         there = (await relations.list_relations(t, namespace, creating=True)).sequences
         owned = [s for s in there if s.owned_by is not None and s.owned_by[0] == one.id]
+    if isinstance(one, Table):
+        columns = tuple(replace(c, acl=with_owner(c.acl, old, owner)) for c in one.columns)
+        one = replace(one, columns=columns)
     await _put(t, replace(one, owner=owner, acl=with_owner(one.acl, old, owner)))
     for sequence in owned:
         if sequence.acl is not None:

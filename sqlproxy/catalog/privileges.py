@@ -16,8 +16,12 @@ What a view reads is asked of the view's owner. A sequence that a column owns ha
 Grants of `kvorum role grant` on a table, a namespace or the cluster (`kv.base.rights`) count beside
 these lists.
 
-Deliberately missing: privileges of columns, grant options, roles that do not inherit, rules of
-rows.
+A column has a list beside its table's: SELECT, INSERT, UPDATE and REFERENCES of what a statement
+names of it, if the table does not allow it as a whole. Who reads rows without SQL reads whole ones:
+there it counts for nothing.
+
+Deliberately missing: privileges of columns of views, grant options, roles that do not inherit,
+rules of rows.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ ALL: Final = {
     "view": "arwdDxt",
     "sequence": "rwU",
     "schema": "UC",
+    "column": "arwx",
     "own schema": "UC",  # one that users made
     "database": "CTc",
 }
@@ -144,6 +149,9 @@ class Need:
     relation: int
     any_of: str
     owner: str | None = None
+    columns: tuple[int, ...] = ()
+    """Those that it is about, of a table that has privileges of columns; (): of none in
+    particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,26 @@ class Rights:
         """Whether the user has one of these privileges on it."""
         resource = Resource(Kind.TABLE, one.name, one.namespace)
         return self._held(user, one.kind, one.acl, self.owner(one), any_of, resource)
+
+    def allows_need(self, user: str, one: Relation, need: Need) -> bool:
+        """The same, or on each of the columns that matter; on any if none does."""
+        if self.allows(user, one, need.any_of):
+            return True
+        return isinstance(one, Table) and self.allows_columns(user, one, need.any_of, need.columns)
+
+    def allows_columns(self, user: str, table: Table, any_of: str, columns: Iterable[int]) -> bool:
+        """Whether the user has one of these privileges on each of these columns; of none: on
+        any.
+        """
+        roles = self.members.roles_of(user)
+        allowed = {
+            column.id
+            for column in table.visible
+            for grantee, letters in column.acl or ()
+            if (grantee == PUBLIC or grantee in roles) and any(one in letters for one in any_of)
+        }
+        wanted = set(columns)
+        return wanted <= allowed if wanted else bool(allowed)
 
     def allows_in_schema(self, user: str, any_of: str, schema: str = PUBLIC_SCHEMA) -> bool:
         """The owner of the schema public is the database's."""
@@ -244,7 +272,7 @@ class Rights:
                     )
                 continue
             one = self._relations.get(need.relation)
-            if one is not None and not self.allows(need.owner or user, one, need.any_of):
+            if one is not None and not self.allows_need(need.owner or user, one, need):
                 return denied(one)
         return None
 

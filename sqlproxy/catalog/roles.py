@@ -28,7 +28,7 @@ from sqlproxy.catalog import catalog, grants, relations, tokens
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import PUBLIC, database_of, schema_of
-from sqlproxy.rows.schema import Acl, EnumType, Relation, SqlFunction
+from sqlproxy.rows.schema import Acl, EnumType, Relation, SqlFunction, Table
 from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
 
 INVALID_GRANT: Final = "0LP01"
@@ -171,7 +171,10 @@ async def dependents(t: Reader, name: str) -> list[str]:
         there = await relations.list_relations(t, space.name, creating=True)
         owned: list[Relation | EnumType | SqlFunction] = [*there, *there.types, *there.functions]
         for one in owned:
-            found += about(one.owner, one.acl, f"{one.kind} {database}.{schema}.{one.name}")
+            name = f"{one.kind} {database}.{schema}.{one.name}"
+            found += about(one.owner, one.acl, name)
+            for column in one.columns if isinstance(one, Table) else ():
+                found += about("", column.acl, f"column {column.name} of {name}")
     return found
 
 

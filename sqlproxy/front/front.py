@@ -23,6 +23,7 @@ from sqlproxy.front import session_commands as commands
 from sqlproxy.front.binding import bulk
 from sqlproxy.front.binding.binder import Binder
 from sqlproxy.front.binding.casting import Coercer
+from sqlproxy.front.binding.column_privileges import with_columns
 from sqlproxy.front.binding.dml import Writes
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Names, Parameters, Scope
@@ -243,7 +244,8 @@ class _Bind:
         """Raises SqlError."""
         self.binder.known_relations = True
         bound = self.statement(parsed)
-        return BoundWith(bound, self.binder.needs.all(), frozenset(self.binder.casts.asked))
+        needs = with_columns(self.binder.needs.all(), bound, self.names)
+        return BoundWith(bound, needs, frozenset(self.binder.casts.asked))
 
     def statement(self, parsed: Parsed) -> object:
         self.binder.lists = parsed.lists

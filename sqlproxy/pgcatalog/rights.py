@@ -13,7 +13,7 @@ from kv.base.rights import OWNER
 from sqlproxy.catalog.privileges import Place, default, shown
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Role
-from sqlproxy.rows.schema import Acl, Relation
+from sqlproxy.rows.schema import Acl, Column, Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
 
 
@@ -38,6 +38,13 @@ def of_relation(contents: Contents, one: Relation) -> dict[str, object]:
         "relacl": None if one.acl is None else shown(one.acl, owner),
         "_acl": listed(default(one.kind, owner) if one.acl is None else one.acl),
     }
+
+
+def of_column(table: Table, column: Column) -> dict[str, object]:
+    """What pg_attribute has of a column, beside what pg_class has of its table."""
+    if not column.acl:
+        return {}
+    return {"attacl": shown(column.acl, table.owner or OWNER), "_acl": listed(column.acl)}
 
 
 def of_schema(place: Place) -> dict[str, object]:

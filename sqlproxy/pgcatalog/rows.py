@@ -345,6 +345,7 @@ def _column(
             if column.identity
             else "",
             "attgenerated": "s" if column.generated is not None else "",
+            **rights.of_column(table, column),
         }
     )
     if default is not None:

@@ -244,6 +244,8 @@ def _encode_column(column: Column) -> list[object]:
     if column.initial is not None:
         (value,) = column.initial
         extra["initial"] = [None if value is None else column.resolved.to_stored(value)]
+    if column.acl:
+        extra["acl"] = _encode_acl(column.acl)
     return [*row, extra] if extra else row
 
 
@@ -266,6 +268,8 @@ def _decode_column(
         more["uses"] = tuple(more["uses"])
     if "initial" in more:
         more["initial"] = (user(more["initial"][0]),)
+    if "acl" in more:
+        more["acl"] = _decode_acl(more["acl"])
     return replace(column, default=user(default), **more)
 
 

@@ -129,6 +129,7 @@ class Column:
     uses: tuple[int, ...] = ()  # the ids of the columns that `generated` refers to
     comment: str = ""
     initial: tuple[object] | None = None
+    acl: Acl | None = None  # beside what the table allows
 
     @property
     def resolved(self) -> Type:

@@ -157,6 +157,7 @@ class ChangeType(FillsColumn):
             sequence=old.sequence,
             on_update=old.on_update,
             comment=old.comment,
+            acl=old.acl,
             default=stored_in(new.resolved, args, "default_stored"),
             default_sql=args.get("default_sql"),
             initial=(None,),

@@ -51,6 +51,8 @@ class Grant:
     letters: str | None
     grantees: tuple[str, ...]
     schemas: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+    """Of tables: a column and its letters. Without `letters` (then "") nothing else is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,29 @@ def grant(body: Node, names: Names) -> Grant:
                 _check_there(schema, names)
     else:
         found = tuple(_named(node["RangeVar"], kind, names) for node in body["objects"])
-    letters = _letters(body.get("privileges"), kind)
+    nodes = body.get("privileges") or ()
+    whole = [node for node in nodes if "cols" not in node["AccessPriv"]]
+    columns = _of_columns([node["AccessPriv"] for node in nodes if node not in whole], kind)
+    letters = "" if columns and not whole else _letters(whole, kind)
     grantees = role_names(body["grantees"], public=True)
-    return Grant(give, kind, found, letters, grantees, schemas)
+    return Grant(give, kind, found, letters, grantees, schemas, columns)
+
+
+def _of_columns(parts: Sequence[Node], kind: str) -> tuple[tuple[str, str], ...]:
+    """Columns with the letters that are said of them. Raises SqlError (0LP01, 42601)."""
+    found: dict[str, str] = {}
+    for part in parts:
+        if kind != "table":
+            raise SqlError("0LP01", "column privileges are only valid for relations")
+        word = part.get("priv_name", "").lower()
+        letters = LETTERS.get(word) if word else ALL["column"]
+        if letters is None:
+            raise SqlError(SYNTAX_ERROR, f'unrecognized privilege type "{word}"')
+        if any(one not in ALL["column"] for one in letters):
+            raise SqlError("0LP01", f"invalid privilege type {word.upper()} for column")
+        for name in strings(part["cols"]):
+            found[name] = found.get(name, "") + letters
+    return tuple(found.items())
 
 
 def defaults(body: Node) -> GrantDefaults:
@@ -156,10 +178,6 @@ def _letters(nodes: Sequence[Node] | None, kind: str) -> str | None:
     found = ""
     for node in nodes:
         part = node["AccessPriv"]
-        if "cols" in part:
-            raise unsupported(
-                "privileges of columns", are=True, hint="Grant on a view of these columns."
-            )
         word = part["priv_name"].lower()
         letter = LETTERS.get(word)
         if letter is None:

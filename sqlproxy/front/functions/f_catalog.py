@@ -311,7 +311,7 @@ def _may(acl: Sequence[str] | None, roles: Sequence[int], letters: set[str]) -> 
 
 def _of_relation(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     """Whether it is there, and its list."""
-    oid = one if isinstance(one, int) else env.catalog.relation(one)
+    oid = _relation_oid(env, one)
     return (
         env.catalog.get("pg_class", "oid", oid=oid) is not None,
         env.catalog.get("pg_class", "_acl", oid=oid),
@@ -385,6 +385,54 @@ def _privilege(finds: Finds, count: int) -> Make:
         return privilege
 
     return make
+
+
+def _column_privilege(types: tuple[int, ...]) -> Call:
+    """Of the table, or of the column itself."""
+    first = len(types) - 3
+
+    def privilege(env: Env, *given: Any) -> bool | None:
+        roles = _roles(env, given[0] if first else None)
+        letters = letters_of(given[-1])
+        there, acl = _of_relation(env, given[first])
+        if not there:
+            return None
+        oid, column = _relation_oid(env, given[first]), given[first + 1]
+        key = "attnum" if isinstance(column, int) else "attname"
+        found = env.catalog.find("pg_attribute", "_acl", attrelid=oid, **{key: column})
+        if not found and key == "attname":
+            table = env.catalog.get("pg_class", "relname", oid=oid)
+            raise SqlError(
+                UNDEFINED_COLUMN, f'column "{column}" of relation "{table}" does not exist'
+            )
+        if not found:
+            return None
+        return _may(acl, roles, letters) or _may(found[0] or (), roles, letters)
+
+    return privilege
+
+
+def _any_column_privilege(types: tuple[int, ...]) -> Call:
+    """Of the table, or of one of its columns."""
+    first = len(types) - 2
+
+    def privilege(env: Env, *given: Any) -> bool | None:
+        roles = _roles(env, given[0] if first else None)
+        letters = letters_of(given[-1])
+        there, acl = _of_relation(env, given[first])
+        if not there:
+            return None
+        oid = _relation_oid(env, given[first])
+        lists = env.catalog.find("pg_attribute", "_acl", attrelid=oid)
+        return _may(acl, roles, letters) or any(
+            _may(one, roles, letters) for one in lists if one is not None
+        )
+
+    return privilege
+
+
+def _relation_oid(env: Env, one: int | str) -> int:
+    return one if isinstance(one, int) else env.catalog.relation(one)
 
 
 def _has_role(types: tuple[int, ...]) -> Call:
@@ -470,8 +518,8 @@ _TYPED: Final[dict[str, Make]] = {
     "pg_database_size": _database_size,
     "has_table_privilege": _privilege(_of_relation, 2),
     "has_sequence_privilege": _privilege(_of_relation, 2),
-    "has_any_column_privilege": _privilege(_of_relation, 2),
-    "has_column_privilege": _privilege(_of_relation, 3),
+    "has_any_column_privilege": _any_column_privilege,
+    "has_column_privilege": _column_privilege,
     "has_database_privilege": _privilege(_of_database, 2),
     "has_schema_privilege": _privilege(_of_schema, 2),
     "pg_has_role": _has_role,

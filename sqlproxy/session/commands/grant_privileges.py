@@ -5,6 +5,7 @@ as definitions are. Who may: the owner, its members and superusers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
 from kv.base.rights import OWNER, PUBLIC
 from sqlproxy.catalog import granting, roles
@@ -15,10 +16,10 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
 from sqlproxy.rows.naming import bare, database_of, namespace_of, schema_in, schema_of
-from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
+from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl, Table
 from sqlproxy.session.commands.change_roles import called
 from sqlproxy.session.state.state import State
-from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
+from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError, unsupported
 
 
 async def _commit(
@@ -52,6 +53,10 @@ async def grant(session: State, bound: g.Grant) -> str:
     names = await _there(session, bound.grantees)
 
     change = _change(bound, names)
+    columns = {
+        name: _change(replace(bound, letters=letters), names) for name, letters in bound.columns
+    }
+    revoked = None if bound.give or bound.letters == "" else _change(bound, names, of_columns=True)
     if bound.kind in ("database", "schema"):
         for name in bound.names or ():
             await _grant_database(session, bound.kind, name, change)
@@ -71,6 +76,10 @@ async def grant(session: State, bound: g.Grant) -> str:
     for one in wanted_of:
         if bound.names is not None and bound.letters is not None:
             _check_letters(one.kind, bound.letters)
+        if columns and not isinstance(one, Table):
+            raise unsupported(
+                "privileges of columns of a view", are=True, hint="Grant on another view of these."
+            )
         if session.permits.grants(declared, one):
             there.append(one)
         else:
@@ -85,18 +94,22 @@ async def grant(session: State, bound: g.Grant) -> str:
         async def write(t: Writer, spaces: Iterable[str] = tuple(sorted(spaces))) -> None:
             for space in spaces:
                 names = [one.name for one in there if one.namespace == space]
-                await granting.grant_relations(t, space, names, rights.owner, change)
+                await granting.grant_relations(
+                    *(t, space, names, rights.owner, change, columns, revoked)
+                )
 
         if spaces:
             await _commit(session, own if private else session.database, write)
     return word
 
 
-def _change(bound: g.Grant, names: Sequence[str]) -> granting.Change:
-    """One list of privileges as it is after it."""
+def _change(bound: g.Grant, names: Sequence[str], *, of_columns: bool = False) -> granting.Change:
+    """One list of privileges as it is after it; `of_columns`: of what a whole table is meant by."""
 
     def change(kind: str, acl: Acl) -> Acl:
         letters = ALL[kind] if bound.letters is None else bound.letters
+        if of_columns:
+            letters = "".join(one for one in letters if one in ALL["column"])
         if bound.give:
             return with_granted(acl, kind, names, letters)
         return without(acl, names, letters)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kv.base.rights import LOOPBACK, OWNER, Identity, Roles
-from sqlproxy.catalog.privileges import ALL, Rights, denied, not_owner
+from sqlproxy.catalog.privileges import ALL, Need, Rights, denied, not_owner
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared, name_of
 from sqlproxy.front.bound import declarations as d
@@ -252,8 +252,12 @@ class Permits:
     def _refers(self, declared: Declared, keys: Iterable[d.ForeignKeyDef]) -> None:
         for key in keys:
             parent = declared.table(key.table)
-            user = self.acting
-            if parent is not None and not self.rights(declared).allows(user, parent, "x"):
+            if parent is None:
+                continue
+            names = key.referenced or parent.primary_key
+            there = {column.name: column.id for column in parent.columns}
+            need = Need(int(parent.id), "x", columns=tuple(there.get(name, 0) for name in names))
+            if not self.rights(declared).allows_need(self.acting, parent, need):
                 raise denied(parent)
 
     def _has(self, what: str, refusal: str) -> None:

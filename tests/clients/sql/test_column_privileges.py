@@ -1,0 +1,160 @@
+"""Privileges of columns: PostgreSQL 15 answered the same to each of these statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.clients.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+ALLOWED = (
+    "SELECT a FROM t",
+    "SELECT a, b FROM t WHERE a > 0 ORDER BY b",
+    "SELECT count(*) FROM t",
+    "SELECT t.a FROM t JOIN t u ON t.a = u.b",
+    "SELECT a FROM t JOIN t u USING (a)",
+    "SELECT max(a) OVER (PARTITION BY b) FROM t",
+    "WITH w AS (SELECT a FROM t) SELECT * FROM w",
+    "SELECT * FROM (SELECT b FROM t) x",
+    "COPY t (a, b) TO STDOUT",
+    "INSERT INTO t (a, c) VALUES (100, 1)",
+    "INSERT INTO t (a) SELECT a + 1000 FROM t",
+    "UPDATE t SET b = 5",
+    "UPDATE t SET b = a + 1 WHERE a = 1",
+    "UPDATE t SET b = 3 RETURNING a, b",
+    "SELECT a FROM t FOR UPDATE",
+    "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 9",
+    "CREATE TEMP TABLE copy AS SELECT a FROM t",
+    "EXPLAIN SELECT a FROM t",
+)
+REFUSED = (
+    "SELECT * FROM t",
+    "TABLE t",
+    "SELECT c FROM t",
+    "SELECT a FROM t WHERE c = 1",
+    "SELECT a FROM t ORDER BY c",
+    "SELECT count(*) FROM t GROUP BY c",
+    "SELECT count(c) FROM t",
+    "SELECT t FROM t",
+    "SELECT row_to_json(t) FROM t",
+    "SELECT (t).c FROM t",
+    "SELECT t.a FROM t JOIN t u USING (c)",
+    "SELECT 1 FROM t NATURAL JOIN t u",
+    "SELECT (SELECT max(c) FROM t)",
+    "SELECT 1 WHERE EXISTS (SELECT 1 FROM t WHERE c = 1)",
+    "COPY t TO STDOUT",
+    "COPY t (c) TO STDOUT",
+    "INSERT INTO t VALUES (1, 2, 3)",
+    "INSERT INTO t (b) VALUES (1)",
+    "INSERT INTO t (a) VALUES (101) RETURNING c",
+    "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET c = 9",
+    "UPDATE t SET a = 5",
+    "UPDATE t SET b = c",
+    "UPDATE t SET b = 5 WHERE c = 1",
+    "UPDATE t SET b = 3 RETURNING *",
+    "DELETE FROM t",
+    "DELETE FROM t WHERE a = 1",
+    "MERGE INTO t USING (SELECT 1 k) s ON a = k WHEN MATCHED THEN UPDATE SET c = 1",
+    "CREATE TEMP TABLE copy AS SELECT * FROM t",
+)
+
+
+@pytest.fixture
+def reader(db: psycopg.Connection, sql: Sql) -> Iterator[psycopg.Connection]:
+    """Somebody who may read a and b, insert a and c, and change b."""
+    name = f"cols_{sql.database}"
+    db.execute(f"CREATE USER {name}")
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b int, c int)")
+    db.execute("INSERT INTO t VALUES (1, 2, 3)")
+    db.execute(f"GRANT SELECT (a, b), INSERT (a, c), UPDATE (b) ON t TO {name}")
+    dsn = sql.dsn.replace("user=kvorum", f"user={name}")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        yield conn
+
+
+def _run(conn: psycopg.Connection, statement: str) -> str | None:
+    """The SQLSTATE; nothing of it stays."""
+    conn.execute("BEGIN")
+    try:
+        if statement.startswith("COPY"):
+            with conn.cursor().copy(statement) as rows:
+                list(rows)
+        else:
+            conn.execute(statement)
+    except psycopg.Error as error:
+        return error.sqlstate
+    finally:
+        conn.execute("ROLLBACK")
+    return None
+
+
+def test_p10_columns_that_may_be_read_or_written(reader: psycopg.Connection) -> None:
+    """A statement that names a column which is not granted gets through, or one that does not is
+    refused.
+    """
+    answers = {one: _run(reader, one) for one in (*ALLOWED, *REFUSED)}
+    wrong = {
+        one: said for one, said in answers.items() if said != ("42501" if one in REFUSED else None)
+    }
+    assert not wrong
+
+
+def test_p10_column_privileges_are_shown_and_taken_back(
+    db: psycopg.Connection, sql: Sql, reader: psycopg.Connection
+) -> None:
+    """has_column_privilege, information_schema and \\dp say something else than what holds."""
+    name = f"cols_{sql.database}"
+
+    def has(column: str, privilege: str) -> object:
+        row = db.execute(f"SELECT has_column_privilege('{name}', 't', '{column}', '{privilege}')")
+        return (row.fetchone() or (None,))[0]
+
+    assert [has("a", "SELECT"), has("c", "SELECT"), has("b", "UPDATE")] == [True, False, True]
+    assert [has("c", "INSERT"), has("a", "UPDATE")] == [True, False]
+    any_of = db.execute(f"SELECT has_any_column_privilege('{name}', 't', 'SELECT')").fetchone()
+    assert any_of == (True,)
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        has("z", "SELECT")
+    shown = db.execute(
+        "SELECT column_name, privilege_type FROM information_schema.column_privileges "
+        f"WHERE grantee = '{name}' AND table_name = 't' ORDER BY 1, 2"
+    ).fetchall()
+    assert shown == [
+        ("a", "INSERT"),
+        ("a", "SELECT"),
+        ("b", "SELECT"),
+        ("b", "UPDATE"),
+        ("c", "INSERT"),
+    ]
+    listed = db.execute(
+        "SELECT attname, attacl::text FROM pg_attribute "
+        "WHERE attrelid = 't'::regclass AND attacl IS NOT NULL ORDER BY attnum"
+    ).fetchall()
+    assert [column for column, _ in listed] == ["a", "b", "c"]
+    assert f"{name}=ar/kvorum" in listed[0][1]
+    db.execute(f"REVOKE SELECT (b) ON t FROM {name}")
+    assert [has("a", "SELECT"), has("b", "SELECT")] == [True, False]
+    db.execute(f"REVOKE ALL ON t FROM {name}")
+    assert [has("a", "SELECT"), has("b", "UPDATE")] == [False, False]
+    assert _run(reader, "SELECT count(*) FROM t") == "42501"
+
+
+def test_p10_references_of_columns(db: psycopg.Connection, sql: Sql) -> None:
+    """A foreign key is made to columns that may not be referred to."""
+    name = f"refs_{sql.database}"
+    db.execute(f"CREATE USER {name}")
+    db.execute(f"GRANT CREATE ON SCHEMA public TO {name}")
+    db.execute("CREATE TABLE p (a int PRIMARY KEY, b int UNIQUE)")
+    db.execute(f"GRANT REFERENCES (a) ON p TO {name}")
+    with psycopg.connect(sql.dsn.replace("user=kvorum", f"user={name}"), autocommit=True) as conn:
+        conn.execute("CREATE TABLE c1 (a int REFERENCES p)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("CREATE TABLE c2 (a int REFERENCES p (b))")
+    with pytest.raises(psycopg.Error, match="invalid privilege type DELETE for column"):
+        db.execute(f"GRANT DELETE (a) ON p TO {name}")
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        db.execute(f"GRANT SELECT (z) ON p TO {name}")
