@@ -565,6 +565,7 @@ SEQUENCE_POOLS_MAX: Final = 10_000  # sequences whose values one process has in 
 SQL_ASIDE_CHARS: Final = 8 * KiB  # longer ones are read and bound in a thread, …
 SQL_ASIDE_STACK_BYTES: Final = 16 * MiB  # … which has a stack of its own
 SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
+SQL_ROLE_SETTINGS_MAX: Final = 100  # of a role in a database (ALTER ROLE … SET)
 SQL_PRIVATE_PLANS_MAX: Final = 128  # bound ones of a session that has temporary tables
 SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # trees of longer ones are not remembered
 SQL_PLAN_CHARS_MAX: Final = 128 * KiB  # nor are longer ones when they are bound, …

@@ -31,6 +31,7 @@ ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/catalog/role
 TOKENS: Final = TableId(25)  # esc(id) → an API token (sqlproxy/catalog/tokens.py)
 GRANTS: Final = TableId(26)  # esc(role) → what it was granted (sqlproxy/catalog/grants.py)
 NOTIFICATIONS: Final = TableId(27)  # esc(database) u64 txn u32 number → what NOTIFY said
+ROLE_SETTINGS: Final = TableId(28)  # esc(role) esc(database) → what sessions begin with
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})

@@ -43,7 +43,7 @@ from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.analytic.engine import Threads
-from sqlproxy.catalog import catalog, relations, roles
+from sqlproxy.catalog import catalog, relations, role_settings, roles
 from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.sequence_pool import SequencePool
@@ -224,6 +224,10 @@ class Front:
                 or space.comment
                 or space.acl is not None
                 or space.schema_acl is not None
+            ),
+            tuple(
+                (role, database, tuple(f"{name}={value}" for name, value in values.items()))
+                for role, database, values in await role_settings.every(self._txn)
             ),
         )
         if definitions == self._definitions:

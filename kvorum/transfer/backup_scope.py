@@ -57,6 +57,7 @@ RULES: Final[dict[int, Rule]] = {
     system.TOKENS: Rule.LATE,
     system.GRANTS: Rule.LATE,
     system.NOTIFICATIONS: Rule.DROP,
+    system.ROLE_SETTINGS: Rule.LATE,
     system.CLUSTER: Rule.LATE,
 }
 NOT_COPIED: Final = frozenset(

@@ -24,7 +24,7 @@ from kv.base import rights, system
 from kv.base.keys import escape, table_prefix, table_range
 from kv.base.limits import SQL_ROLES_MAX
 from kv.base.rights import OWNER, Roles
-from sqlproxy.catalog import catalog, grants, relations, tokens
+from sqlproxy.catalog import catalog, grants, relations, role_settings, tokens
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import PUBLIC, database_of, schema_of
@@ -139,6 +139,7 @@ async def remove(t: Writer, name: str) -> None:
     await touch(t)
     t.delete(role_key(name))
     await grants.forget(t, name)
+    await role_settings.forget(t, role=name)
     had_tokens = await tokens.revoke_all(t, name)
     for role in await all_roles(t):
         if name in role.member_of:

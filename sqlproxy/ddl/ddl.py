@@ -57,7 +57,7 @@ from procedures.master.map.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog import catalog, relations, role_settings
 from sqlproxy.catalog.dropping import plan_drop
 from sqlproxy.catalog.privileges import made
 from sqlproxy.ddl import resolve_declaration
@@ -78,7 +78,7 @@ from sqlproxy.ddl.steps import (
     table_locks,
     wrong_kind,
 )
-from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.naming import check_sql_name, database_of
 from sqlproxy.rows.schema import (
     DEFAULT_NAMESPACE,
     PLACING,
@@ -163,6 +163,8 @@ class DropNamespace:
                 code="NAMESPACE_NOT_EMPTY",
             )
         await catalog.drop_namespace(t, name)
+        if database_of(name) == name:
+            await role_settings.forget(t, database=name)
         await relations.forget_all(t, name)
         return done({"namespace": name})
 

@@ -221,6 +221,15 @@ def alter_role(body: Node) -> s.AlterRole:
     return s.AlterRole(role_name(body["role"]), options, adds=body.get("action", 1) > 0)
 
 
+def change_defaults(body: Node) -> s.ChangeDefaults:
+    """ALTER ROLE and ALTER DATABASE … SET and RESET."""
+    change = set_variable(body["setstmt"])
+    if not isinstance(change, s.SetVariable | s.Reset):
+        raise unsupported("SET TRANSACTION of a role", hint="Set default_transaction_isolation.")
+    role = role_name(body["role"]) if "role" in body else None
+    return s.ChangeDefaults(role, body.get("dbname") or body.get("database"), change)
+
+
 def drop_role(body: Node) -> s.DropRole:
     return s.DropRole(role_names(body["roles"]), bool(body.get("missing_ok")))
 

@@ -35,6 +35,8 @@ class Cluster:
     databases: tuple[str, ...] = ("postgres",)
     roles: tuple[Role, ...] = (Role("kvorum"),)
     places: tuple[Place, ...] = ()  # of databases that are not as made
+    defaults: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """What ALTER ROLE and ALTER DATABASE … SET say: role, database ("": all), `name=value`s."""
 
 
 @dataclass(frozen=True, slots=True)

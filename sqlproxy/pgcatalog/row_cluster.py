@@ -11,7 +11,10 @@ from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.row_bases import Row, Rows
 
-SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members", "pg_shdescription")
+SHARED: Final = (
+    *("pg_database", "pg_authid", "pg_auth_members", "pg_shdescription"),
+    "pg_db_role_setting",
+)
 _STANDARD: Final = "standard public schema"  # PostgreSQL's comment on it
 
 
@@ -79,6 +82,14 @@ def of_cluster(cluster: Cluster) -> Rows:
             for name in cluster.databases
         ],
     }
+    made["pg_db_role_setting"] = [
+        {
+            "setdatabase": oids.database(database) if database else 0,
+            "setrole": roles.get(role, 0) if role else 0,
+            "setconfig": list(config),
+        }
+        for role, database, config in cluster.defaults
+    ]
     made["pg_shdescription"] = [
         {
             "objoid": oids.database(place.name),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from kv.base.errors import Busy, KvorumError
 from kv.base.rights import LOOPBACK, Identity
-from sqlproxy.catalog import roles
+from sqlproxy.catalog import role_settings, roles
 from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session.session import SqlSession
 from sqlproxy.session.shared.services import Services
-from sqlproxy.session.state.settings import CAUSAL_TOKEN
+from sqlproxy.session.state.settings import CAUSAL_TOKEN, Settings
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
@@ -56,6 +57,7 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
+        given = {**await self._defaults(user, database), **given}
         state = State(self.services, identity, address, database, given, stranger=role is None)
         try:
             await state.hear(state.settings[CAUSAL_TOKEN])
@@ -67,6 +69,18 @@ class SqlSessions:
             raise SqlError(TOO_MANY_CONNECTIONS, error.message) from error
         self.services.roster.add(state)
         return SqlSession(state)
+
+    async def _defaults(self, user: str, database: str) -> dict[str, str]:
+        """What ALTER ROLE and ALTER DATABASE … SET say, as far as it still means something."""
+        try:
+            found = await role_settings.beginning(self.services.client, user, database)
+        except KvorumError as error:
+            raise from_store(error) from error
+        good = {}
+        for name, value in found.items():
+            with suppress(SqlError):
+                good[name] = Settings.checked(name.lower(), value)
+        return good
 
     async def verifier(self, user: str) -> str | None:
         try:

@@ -611,6 +611,15 @@ class AlterRole:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeDefaults:
+    """ALTER ROLE and ALTER DATABASE … SET, RESET. `role`, `database` None: all of them."""
+
+    role: str | None
+    database: str | None
+    change: SetVariable | Reset
+
+
+@dataclass(frozen=True, slots=True)
 class DropRole:
     names: tuple[str, ...]
     missing_ok: bool = False

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from kv.base.rights import OWNER
 from kv.base.tls import NODE_NAME
-from sqlproxy.catalog import roles
+from sqlproxy.catalog import role_settings, roles
 from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.session.state.state import State
-from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError, unsupported
 from txn.transaction import Transaction
 
 SALT_BYTES = 16
@@ -83,6 +83,49 @@ async def alter_role(session: State, bound: s.AlterRole) -> str:
 
     await _commit(session, write, "NOTICE")
     return "ALTER ROLE"
+
+
+async def change_defaults(session: State, bound: s.ChangeDefaults) -> str:
+    role = None if bound.role is None else called(session, bound.role)
+    word = "ALTER DATABASE" if bound.role is None and bound.database is not None else "ALTER ROLE"
+    session.check_writable(word)
+    await _check_defaults(session, role, bound.database)
+    of = (role or "", bound.database or "")
+    change, given = bound.change, dict[str, str | None]()
+    match change:
+        case s.SetVariable(name, values) if values is not None:
+            given = {name: session.settings.checked(name.lower(), ", ".join(values))}
+        case s.SetVariable(name) | s.Reset(name) if name != "all":
+            given = {name: None}
+        case _:
+            given = dict.fromkeys(await role_settings.of(session.services.client, *of))
+
+    async def write(t: Transaction) -> list[str]:
+        if role is not None:
+            await roles.known(t, role)
+        await roles.touch(t)
+        await role_settings.change(t, *of, given)
+        return []
+
+    await _commit(session, write, "NOTICE")
+    return word
+
+
+async def _check_defaults(session: State, role: str | None, database: str | None) -> None:
+    """Raises SqlError (42501, 3D000)."""
+    permits = session.permits
+    if database is not None:
+        cluster = await session.services.cluster()
+        if database not in cluster.databases:
+            raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist')
+    if permits.free or role == permits.acting:
+        return
+    if role is None and database is not None:
+        permits.check_database(await session.services.catalogs.declared(database))
+    elif role is None:
+        raise SqlError("42501", "must be superuser to alter settings globally")
+    else:
+        permits.check_alters(role)
 
 
 async def drop_role(session: State, bound: s.DropRole) -> str:

@@ -351,6 +351,7 @@ COMMANDS: Final[dict[type, Command]] = {
     s.Ignored: ignored,
     s.CreateRole: change_roles.create_role,
     s.AlterRole: change_roles.alter_role,
+    s.ChangeDefaults: change_roles.change_defaults,
     s.DropRole: change_roles.drop_role,
     g.Grant: grant_privileges.grant,
     g.GrantRole: change_roles.grant_role,

@@ -297,6 +297,13 @@ class Permits:
         if wanted or any(members.superuser(one) for one in reached):
             raise SqlError(INSUFFICIENT_PRIVILEGE, f"must be superuser to {what}")
 
+    def check_alters(self, role: str) -> None:
+        """Another role is changed by who has CREATEROLE, a superuser by one. Raises SqlError
+        (42501).
+        """
+        self._no_superuser("alter superuser roles or change superuser attribute", False, (role,))
+        self._has("create_role", "permission denied")
+
     # -- asked by commands that name more than one thing
 
     def grants(self, declared: Declared, one: Relation) -> bool:
