@@ -314,6 +314,8 @@ class Declared:
 
     def writer(self, table: Table) -> TableWriter:
         """What writes rows of a table, its rules compiled."""
+        if self.stored is not self and not table.private and self.private:
+            return self.stored.writer(table)
         table = without_row_number(table)
         found = self._writers.get(table.id)
         if found is None or (found.table is not table and found.table != table):

@@ -135,19 +135,35 @@ _REFUSED: Final = {
 def makes_temporary(parsed: Parsed) -> bool:
     """Whether it makes something that only the session has."""
     body = parsed.body
+    if parsed.kind == "SelectStmt":
+        body = {"into": _into(body)}
     target: Node = body.get(_MADE.get(parsed.kind, ""), {})
-    if parsed.kind in ("CreateTableAsStmt", "SelectStmt"):
-        target = target.get("rel", {})
+    target = target.get("rel", target)
     return target.get("relpersistence") == "t" or target.get("schemaname") == TEMPORARY
 
 
 _MADE: Final = {
     "CreateStmt": "relation",
     "CreateTableAsStmt": "into",
-    "SelectStmt": "intoClause",
+    "SelectStmt": "into",
     "ViewStmt": "view",
     "CreateSeqStmt": "sequence",
 }
+
+
+def _into(body: Node) -> Node:
+    """INTO of a query, or of the first one of several that are put together; {}: it has none."""
+    while "intoClause" not in body and "larg" in body:
+        body = body["larg"]
+    found: Node = body.get("intoClause", {})
+    return found
+
+
+def _without_into(body: Node) -> Node:
+    """The query alone."""
+    if "intoClause" in body:
+        return {name: part for name, part in body.items() if name != "intoClause"}
+    return {**body, "larg": _without_into(body["larg"])}
 
 
 def relations(parsed: Parsed) -> frozenset[str]:
@@ -247,6 +263,10 @@ class _Bind:
 
     def statement(self, parsed: Parsed) -> object:
         self.binder.lists = parsed.lists
+        if parsed.kind == "SelectStmt" and (into := _into(parsed.body)):
+            query = {"SelectStmt": _without_into(parsed.body)}
+            body = {"into": into, "query": query, "objtype": "OBJECT_TABLE"}
+            return Definitions(self.queries).create_table_as(body)
         bound = self._plain(parsed.kind, parsed.body, parsed)
         if parsed.rows is not None:
             assert isinstance(bound, s.Insert)
@@ -278,16 +298,7 @@ class _Bind:
             return self._define(kind, body, parsed)
         return self._command(kind, body, parsed)
 
-    def _query(self, body: Node, parsed: Parsed) -> object:
-        if "intoClause" in body:
-            query = {name: part for name, part in body.items() if name != "intoClause"}
-            return Definitions(self.queries).create_table_as(
-                {
-                    "into": body["intoClause"],
-                    "query": {"SelectStmt": query},
-                    "objtype": "OBJECT_TABLE",
-                }
-            )
+    def _query(self, body: Node, parsed: Parsed) -> s.Select:
         return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
 
     def _write(self, kind: str, body: Node, text: str) -> object:

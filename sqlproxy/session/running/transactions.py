@@ -31,6 +31,8 @@ async def commit(session: State) -> None:
     block.sole, block.outcomes = None, []
     try:
         session.advising.check()
+        if block.deferred and block.beside is not None:
+            await session.interrupts.guard(session.work())
         if block.deferred and block.transaction is not None:
             await session.interrupts.guard(check_constraints(session, every=True))
         if session.temporary is not None:

@@ -10,6 +10,7 @@ begins with the first of them and ends with the session (docs/decisions/1590).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +32,6 @@ from sqlproxy.ddl.private import (
 from sqlproxy.declared.database import Declared
 from sqlproxy.rows.naming import TEMPORARY, namespace_of
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.prepared import Plans
 from sqlproxy.session.shared.services import Numbers, Services
 from sqlproxy.session.state.block import Block
@@ -181,11 +181,11 @@ class Sequences:
         own = self._own() if number >= FIRST_PRIVATE_TABLE else None
         return self._shared if own is None else own.numbers
 
-    def reserve(self, sequence: SequenceRow, count: int) -> Awaitable[Any]:
-        return self._of(sequence.id).reserve(sequence, count)
+    async def reserve(self, sequence: SequenceRow, count: int) -> Items[int]:
+        return await self._of(sequence.id).reserve(sequence, count)
 
-    def some(self, sequence: SequenceRow, count: int) -> Awaitable[Any]:
-        return self._of(sequence.id).some(sequence, count)
+    async def some(self, sequence: SequenceRow, count: int) -> tuple[Items[int], int]:
+        return await self._of(sequence.id).some(sequence, count)
 
     def give_back(self, sequence: SequenceRow, values: list[int], run: int) -> None:
         self._of(sequence.id).give_back(sequence, values, run)
@@ -196,16 +196,11 @@ class Sequences:
     def take_back(self, sequence: SequenceRow, values: list[int]) -> None:
         self._of(sequence.id).take_back(sequence, values)
 
-    def set_value(self, sequence: SequenceRow, value: int, called: bool = True) -> Awaitable[None]:
-        return self._of(sequence.id).set_value(sequence, value, called)
+    async def set_value(self, sequence: SequenceRow, value: int, called: bool = True) -> None:
+        await self._of(sequence.id).set_value(sequence, value, called)
 
-    def stand(self, sequence: SequenceRow) -> Awaitable[tuple[int, int, bool]]:
-        return self._of(sequence.id).stand(sequence)
+    async def stand(self, sequence: SequenceRow) -> tuple[int, int, bool]:
+        return await self._of(sequence.id).stand(sequence)
 
     def forget(self, sequence: int) -> None:
         self._of(sequence).forget(sequence)
-
-
-def private_in(table: object) -> bool:
-    """Whether a change is one of the session's own alone."""
-    return isinstance(table, Table) and table.private
