@@ -21,6 +21,7 @@ from sqlproxy.front.functions.system_columns import check_no_system_column
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings
 from sqlproxy.pg.oids import by_name, canonical
+from sqlproxy.rows.naming import bare
 from sqlproxy.rows.schema import COLUMN, CONSTRAINT, PUBLIC, Column, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
@@ -185,6 +186,8 @@ class Draft:
                 self.checks.append(self.clauses.check(body, self.items, self.name))
             case "CONSTR_FOREIGN":
                 key = self.clauses.foreign_key(body, own)
+                if "schemaname" not in body["pktable"] and bare(key.table) == bare(self.name):
+                    key = replace(key, table=self.name)  # which is not there yet
                 for name in key.columns:
                     if not any(i.name == name for i in self.items):
                         raise SqlError(

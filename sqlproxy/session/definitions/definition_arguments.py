@@ -126,7 +126,9 @@ def placed_default(sql: str | None, declared: Declared, table: str) -> str | Non
         return sql
     if "." not in sql:
         name = declared.searched(name)
-    if not is_temporary(schema_in(table)):
+    if is_temporary(schema_in(table)):
+        declared.numbering(name)  # a procedure does not look for those of others
+    else:
         check_same_schema(table, name, "a default by")
     return nextval_of(bare(name), name.schema) if isinstance(name, InSchema) else sql
 

@@ -186,7 +186,9 @@ class Numbers:
         """Raises SqlError (55000)."""
         if "" not in self._currvals:
             raise SqlError(NOT_IN_SEQUENCE, "lastval is not yet defined in this session")
-        return self.currval(str(self._currvals[""]))
+        name = self._currvals[""]
+        assert isinstance(name, str)  # with its schema
+        return self.currval(name)
 
     def set(self, name: str, value: int, called: bool) -> None:
         if called:

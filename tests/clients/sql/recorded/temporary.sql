@@ -277,7 +277,7 @@
 
 1: insert into s (id, d) values (50, 1) on conflict (id) do update set d = s.d + 1 returning id, d
 
-1: select * from s order by id for update
+1: select id from s order by id for update
 
 1: comment on table s is 'hello'
 
