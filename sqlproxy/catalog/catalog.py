@@ -629,9 +629,8 @@ async def _with_types(t: Reader, table: Table) -> Table:
     types = await list_types(t, table.namespace)
     columns = []
     for column in table.columns:
-        if oid := enums.oid_in(column.type):
-            if oid not in types and table.private:
-                continue  # it is another's, as it was
+        oid = enums.oid_in(column.type)
+        if oid and not (table.private and oid not in types):  # of others it is as it was
             if oid not in types:
                 name = enums.shown(column.type).removesuffix("[]")
                 raise refusal("42704", f'type "{name}" does not exist', kind=NotFound)
