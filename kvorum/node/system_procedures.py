@@ -25,7 +25,7 @@ from procedures.sink.sink_clean import SinkClean
 from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.spark_job import SparkJob
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.ddl import ddl, ddl_objects, emptying, surviving, switching
+from sqlproxy.ddl import ddl, ddl_objects, emptying, moving, surviving, switching
 from sqlproxy.ddl.change import registering as changes
 from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.placing import PlaceTable
@@ -54,6 +54,7 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     ddl.register(registry, services)
     emptying.register(registry, services)
     ddl_objects.register(registry, cache.invalidate)
+    moving.register(registry, cache.invalidate)
     switching.register(registry, services)
     changes.register(registry, change)
     registry.add(PlaceTable)

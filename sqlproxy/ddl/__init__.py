@@ -6,6 +6,8 @@ placing       kvorum.place_table: replicas and tags
 surviving     kvorum.explain_loss, kvorum.explain_table: what is lost when nodes are
 emptying      TruncateTable, DropIndex
 ddl_objects   views, sequences, renames
+moving        SET SCHEMA
+private       the same for what only one session has
 change        what is changed while everybody reads and writes: columns, indexes, constraints,
               enums
 

@@ -107,7 +107,7 @@ def missing(name: str) -> KvorumError:
     return refusal("42P01", f'relation "{name}" does not exist', kind=NotFound, name=name)
 
 
-async def _usable(t: CatalogTxn, namespace: str, name: str) -> Relation | IndexName:
+async def usable(t: CatalogTxn, namespace: str, name: str) -> Relation | IndexName:
     """What has this name, if users see it. Raises NotFound."""
     there = await relations.find_relation(t, namespace, name)
     hidden = isinstance(there, Table) and there.state in (CREATING, DROPPING)
@@ -168,7 +168,7 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
         raise invalid("42701", f'column "{twice}" specified more than once')
     uses = []
     for relation, names in args.get("uses") or ():
-        one = await _usable(t, namespace, relation)
+        one = await usable(t, namespace, relation)
         if isinstance(one, IndexName):
             raise wrong_kind(relation, "index", "table")
         uses.append((int(one.id), _column_ids(one, names)))
@@ -332,7 +332,7 @@ async def _owner(t: CatalogTxn, namespace: str, named: Any) -> tuple[int, int] |
     if named is None:
         return None
     table_name, column_name = named
-    table = await _usable(t, namespace, table_name)
+    table = await usable(t, namespace, table_name)
     if not isinstance(table, Table):
         raise wrong_kind(table_name, table.kind, "table")
     return int(table.id), _column(table, column_name).id
@@ -370,7 +370,7 @@ class RenameTable(_OfRelation):
         check_sql_name("relation", to)
         if args.get("if_exists") and not await relations.find_relation(t, namespace, name):
             return done({"namespace": namespace, "name": name, "missing": [name]})
-        there = await _usable(t, namespace, name)
+        there = await usable(t, namespace, name)
         wait_ms = await relations.gone_until(t, namespace, to) - ctx.now_ms
         if wait_ms > 0 and isinstance(there, Table):
             return again(delay_ms=wait_ms)
@@ -469,7 +469,7 @@ class RenameColumn(_OfRelation):
         namespace, name = name_in(args, "namespace"), name_in(args, "name")
         had, to = name_in(args, "column"), name_in(args, "to")
         check_sql_name("column", to)
-        table = await _usable(t, namespace, name)
+        table = await usable(t, namespace, name)
         if not isinstance(table, Table):
             raise wrong_kind(name, table.kind, "table")
         if table.standby:

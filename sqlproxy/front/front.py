@@ -65,7 +65,7 @@ _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt
 _DEFINES: Final = words(
     """
     CreateStmt CreateTableAsStmt IndexStmt ViewStmt CreateSeqStmt AlterSeqStmt AlterTableStmt
-    CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt CreateEnumStmt
+    AlterObjectSchemaStmt CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt CreateEnumStmt
     AlterEnumStmt CreateFunctionStmt
     """
 )
@@ -82,7 +82,6 @@ _REFUSED: Final = {
     "ReindexStmt": "REINDEX",
     "CheckPointStmt": "CHECKPOINT",
     "LoadStmt": "LOAD",
-    "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
     "AlterSystemStmt": "ALTER SYSTEM",
     "SecLabelStmt": "SECURITY LABEL",
     "AlterDatabaseStmt": "ALTER DATABASE",
@@ -324,6 +323,7 @@ class _Bind:
             "DropStmt": ddl.drop,
             "CommentStmt": ddl.comment,
             "RenameStmt": ddl.rename,
+            "AlterObjectSchemaStmt": ddl.set_schema,
             "CreatedbStmt": ddl.create_database,
             "DropdbStmt": ddl.drop_database,
             "CreateSchemaStmt": ddl.create_schema,

@@ -161,6 +161,29 @@ async def _is_renamed(place: Place, args: Any, happened: bool) -> Any:
     return await catalog.find(place.txn, "default", other)
 
 
+OTHER: Final = "default:other"
+
+
+async def _to_move(place: Place) -> Any:
+    await _made(place)
+    await place.run("CreateNamespace", {"namespace": OTHER})
+    place.before["id"] = (await people(place)).id
+    return {**NS, "name": "people", "to": OTHER}
+
+
+async def _is_moved(place: Place, args: Any, happened: bool) -> Any:
+    space, left = (OTHER, "default") if happened else ("default", OTHER)
+    table = await catalog.find(place.txn, space, "people")
+    if table is None or table.id != place.before["id"]:
+        return f"{table}"
+    names = {*table.named_parts("index"), "people"}
+    if missing := names - set(await relations.taken(place.txn, space)):
+        return f"{missing} are not in {space}"
+    if kept := names & set(await relations.taken(place.txn, left)):
+        return f"{kept} are in {left}, too"
+    return None
+
+
 async def _column(place: Place) -> Any:
     await _made(place)
     checks = {"people_age_check": "years > 0"}
@@ -500,6 +523,7 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "AlterSequence": (_altered, _is_altered),
     "DropSequence": (_a_sequence, _sequence_is_gone, "NOT_FOUND"),
     "RenameTable": (_renamed, _is_renamed, "NOT_FOUND"),
+    "SetSchema": (_to_move, _is_moved, "NOT_FOUND"),
     "RenameColumn": (_column, _column_is_renamed, "NOT_FOUND"),
     "TruncateTable": (_full, _is_empty),
     "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),

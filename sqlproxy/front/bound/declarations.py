@@ -244,6 +244,15 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class SetSchema:
+    """`name` None: it is not there, and need not be."""
+
+    kind: str  # table, view, sequence
+    name: str | None
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comment:
     """`kind`: table, view, sequence or column (of a table or a view: `column`); index or
     constraint of the table `relation` (`column` is its name); database; schema. No text: none.

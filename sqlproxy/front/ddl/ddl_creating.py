@@ -44,7 +44,7 @@ from sqlproxy.front.ddl.ddl_texts import (
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
-from sqlproxy.rows.naming import PUBLIC, check_schema_name, named, schema_in
+from sqlproxy.rows.naming import PUBLIC, check_schema_name, is_temporary, named, schema_in
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import (
@@ -398,6 +398,30 @@ class Definitions:
                 UNDEFINED_COLUMN, f'column "{column}" of relation "{name}" does not exist'
             )
         return d.Comment(kind, name, column, text)
+
+    def set_schema(self, body: Node) -> d.SetSchema:
+        """ALTER … SET SCHEMA. Raises SqlError."""
+        kind = _DROPS.get(body["objectType"])
+        if kind in (None, "index"):
+            word = body["objectType"].removeprefix("OBJECT_").lower().replace("_", " ")
+            raise unsupported(f"ALTER {word.upper()} … SET SCHEMA")
+        assert kind is not None
+        schema, names = body["newschema"], self.names
+        name: str | None = check_schema(body["relation"], names)
+        there = names.table(name or "") or names.view(name or "") or names.sequence(name or "")
+        if there is None and not body.get("missing_ok"):
+            raise SqlError(
+                UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(body["relation"])
+            )
+        if there is not None and kind != "table" and there.kind != kind:
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
+        if there is not None and (self._private(name or "") or is_temporary(schema)):
+            raise SqlError("0A000", "cannot move objects into or out of temporary schemas")
+        if schema in SYSTEM:
+            raise SqlError("42501", f"permission denied for schema {schema}")
+        if schema != PUBLIC and schema not in names.schemas:
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+        return d.SetSchema(kind, None if there is None else name, schema)
 
     def rename(self, body: Node) -> d.Rename:
         if body["renameType"] == "OBJECT_TYPE":

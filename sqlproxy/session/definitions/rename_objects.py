@@ -10,7 +10,7 @@ from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared.database import Declared
 from sqlproxy.front import text_renaming as renaming
 from sqlproxy.front.bound import declarations as d
-from sqlproxy.rows.naming import named, schema_in
+from sqlproxy.rows.naming import named, namespace_of, schema_in
 from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.definitions.definition_arguments import Arguments
 from sqlproxy.session.definitions.definition_jobs import run, table_now
@@ -43,6 +43,17 @@ async def rename(session: State, bound: d.Rename) -> str:
     if result.get("missing"):
         session.notice(f'relation "{bound.relation}" does not exist, skipping')
     return f"ALTER {bound.kind.upper()}"
+
+
+async def set_schema(session: State, bound: d.SetSchema) -> str:
+    """Raises SqlError, KvorumError."""
+    tag = f"ALTER {bound.kind.upper()}"
+    if bound.name is None:
+        session.notice("relation does not exist, skipping")
+        return tag
+    to = namespace_of(session.database, bound.schema)
+    await run(session, "SetSchema", {"name": bound.name, "to": to})
+    return tag
 
 
 async def _constraint(session: State, table: str, name: str, to: str) -> None:

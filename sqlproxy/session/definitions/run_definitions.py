@@ -329,6 +329,7 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.RenameLabel: rename_label,
     d.DropTypes: drop_types,
     d.Rename: rename_objects.rename,
+    d.SetSchema: rename_objects.set_schema,
     d.AlterTable: alter_table,
     d.Comment: grant_privileges.comment,
     s.Truncate: truncate,

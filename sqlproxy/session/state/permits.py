@@ -19,7 +19,7 @@ from sqlproxy.declared.database import Declared, name_of
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
-from sqlproxy.rows.naming import is_temporary, schema_in
+from sqlproxy.rows.naming import is_temporary, named, schema_in
 from sqlproxy.rows.schema import EnumType, Relation, SqlFunction
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings
@@ -169,6 +169,9 @@ class Permits:
                 self._owns_named(declared, bound.relation)
                 if bound.kind in ("table", "view", "sequence", "index"):
                     self._creates(declared, bound.relation)
+            case d.SetSchema() if bound.name is not None:
+                self._owns_named(declared, bound.name)
+                self._creates(declared, named(bound.schema, bound.name))
             case s.Truncate():
                 self._truncates(declared, bound)
             case d.CreateSchema():
