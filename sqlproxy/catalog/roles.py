@@ -172,10 +172,10 @@ async def dependents(t: Reader, name: str) -> list[str]:
         there = await relations.list_relations(t, space.name, creating=True)
         owned: list[Relation | EnumType | SqlFunction] = [*there, *there.types, *there.functions]
         for one in owned:
-            name = f"{one.kind} {database}.{schema}.{one.name}"
-            found += about(one.owner, one.acl, name)
+            shown = f"{one.kind} {database}.{schema}.{one.name}"
+            found += about(one.owner, one.acl, shown)
             for column in one.columns if isinstance(one, Table) else ():
-                found += about("", column.acl, f"column {column.name} of {name}")
+                found += about("", column.acl, f"column {column.name} of {shown}")
     return found
 
 

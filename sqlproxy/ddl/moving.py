@@ -12,6 +12,7 @@ The old name is kept until every cache has forgotten it, as that of a table that
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -138,38 +139,45 @@ def _owns(table: Table, sequence: Sequence) -> bool:
 
 def _check_alone(one: Table | View | Sequence | Any, every: Relations) -> None:
     """Raises Refused (0A000): something of the schema depends on it, or it on something."""
-    if isinstance(one, Sequence):
-        if one.owned_by is not None:
-            owner = every.by_id(one.owned_by[0])
-            raise refusal(
-                "0A000",
-                "cannot move an owned sequence into another schema",
-                detail=f'Sequence "{one.name}" is linked to table "{owner and owner.name}".',
-            )
-        for table in every.tables:
-            if any(column.sequence == one.id for column in table.columns):
-                raise _needed(one, f"a default of table {table.name}")
-    if isinstance(one, View) and one.uses:
-        read = every.by_id(one.uses[0][0])
-        raise _needed(one, f"{'relation' if read is None else read.kind} {read and read.name}")
+    if isinstance(one, Sequence) and one.owned_by is not None:
+        owner = every.by_id(one.owned_by[0])
+        raise refusal(
+            "0A000",
+            "cannot move an owned sequence into another schema",
+            detail=f'Sequence "{one.name}" is linked to table "{owner and owner.name}".',
+        )
+    if other := next(_linked(one, every), None):
+        raise _needed(one, other)
+
+
+def _linked(one: Table | View | Sequence | Any, every: Relations) -> Iterator[str]:
+    """What it depends on, and what depends on it."""
+    if isinstance(one, View):
+        for number, _ in one.uses:
+            read = every.by_id(number)
+            yield "what it reads" if read is None else f"{read.kind} {read.name}"
     for view in every.views:
         if any(number == one.id for number, _ in view.uses):
-            raise _needed(one, f"view {view.name}")
-    if not isinstance(one, Table):
-        return
+            yield f"view {view.name}"
+    numbering = {one.id}
+    if isinstance(one, Table):
+        numbering = {sequence.id for sequence in every.sequences if _owns(one, sequence)}
+        yield from _of_columns(one, numbering)
+        for table in every.tables:
+            for key in table.foreign_keys:
+                if (table.id == one.id) != (key.table == one.id):
+                    yield f"constraint {key.name} of table {table.name}"
     for table in every.tables:
-        for key in table.foreign_keys:
-            if (table.id == one.id) != (key.table == one.id):
-                raise _needed(one, f"constraint {key.name} of table {table.name}")
-    owned = {sequence.id for sequence in every.sequences if _owns(one, sequence)}
-    for column in one.columns:
+        if table.id != one.id and any(column.sequence in numbering for column in table.columns):
+            yield f"a default of table {table.name}"
+
+
+def _of_columns(table: Table, owned: Collection[int]) -> Iterator[str]:
+    for column in table.columns:
         if enums.oid_in(column.type):
-            raise _needed(one, f"the type of its column {column.name}")
+            yield f"the type of its column {column.name}"
         if column.sequence and column.sequence not in owned:
-            raise _needed(one, f"the sequence of its column {column.name}")
-    for table in every.tables:
-        if table.id != one.id and any(column.sequence in owned for column in table.columns):
-            raise _needed(one, f"a default of table {table.name}")
+            yield f"the sequence of its column {column.name}"
 
 
 def _needed(one: Any, other: str) -> KvorumError:

@@ -65,8 +65,8 @@ _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt
 _DEFINES: Final = words(
     """
     CreateStmt CreateTableAsStmt IndexStmt ViewStmt CreateSeqStmt AlterSeqStmt AlterTableStmt
-    AlterObjectSchemaStmt CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt CreateEnumStmt
-    AlterEnumStmt CreateFunctionStmt
+    AlterObjectSchemaStmt CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt
+    CreateEnumStmt AlterEnumStmt CreateFunctionStmt
     """
 )
 _REFUSED: Final = {

@@ -186,3 +186,61 @@ def test_p4_a_schema_is_no_database(two: psycopg.Connection, sql: Sql) -> None:
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
         other.connect()
     assert _one(two, "SELECT count(*) FROM pg_database WHERE datname LIKE '%:%'") == 0
+
+
+def test_p4_a_table_moves_to_another_schema(db: psycopg.Connection) -> None:
+    """Rows, indexes, keys or numbers stay behind, or what depends on it is torn apart."""
+    db.execute("CREATE SCHEMA sales")
+    db.execute("CREATE TABLE t (id serial PRIMARY KEY, v text UNIQUE, n int CHECK (n > 0))")
+    db.execute("CREATE INDEX t_n ON t (n)")
+    db.execute("INSERT INTO t (v, n) VALUES ('a', 1), ('b', 2)")
+    db.execute("ALTER TABLE t SET SCHEMA sales")
+    _refused(db, "SELECT * FROM t", "42P01")
+    assert _one(db, "SELECT id FROM sales.t WHERE v = 'b'") == 2
+    db.execute("INSERT INTO sales.t (v, n) VALUES ('c', 3)")
+    assert _one(db, "SELECT id FROM sales.t WHERE n = 3") == 3
+    _refused(db, "INSERT INTO sales.t (v, n) VALUES ('c', 4)", "23505")
+    listed = db.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE nspname = 'sales' ORDER BY 1"
+    ).fetchall()
+    assert [name for (name,) in listed] == ["t", "t_id_seq", "t_n", "t_pkey", "t_v_key"]
+    db.execute("DROP INDEX sales.t_n")
+    db.execute("CREATE TABLE t (a int)")  # waits until no cache takes the name for the old one
+    assert "already exists in schema" in _refused(db, "ALTER TABLE t SET SCHEMA sales", "42P07")
+    db.execute("ALTER TABLE IF EXISTS nothing SET SCHEMA sales")
+    _refused(db, "ALTER TABLE nothing SET SCHEMA sales", "42P01")
+    _refused(db, "ALTER TABLE t SET SCHEMA nowhere", "3F000")
+    _refused(db, "ALTER SEQUENCE sales.t_id_seq SET SCHEMA public", "0A000")
+    db.execute("ALTER TABLE t SET SCHEMA public")
+    db.execute("CREATE TABLE o (a int)")
+    db.execute("CREATE VIEW v AS SELECT a FROM o")
+    db.execute("CREATE TABLE p (id int PRIMARY KEY)")
+    db.execute("CREATE TABLE c (p int REFERENCES p)")
+    for statement in (
+        "ALTER VIEW v SET SCHEMA sales",
+        "ALTER TABLE o SET SCHEMA sales",
+        "ALTER TABLE p SET SCHEMA sales",
+        "ALTER TABLE c SET SCHEMA sales",
+    ):
+        assert "to another schema is not supported" in _refused(db, statement, "0A000")
+    db.execute("CREATE SEQUENCE q")
+    db.execute("ALTER SEQUENCE q SET SCHEMA sales")
+    assert _one(db, "SELECT nextval('sales.q')") == 1
+    db.execute("CREATE VIEW w AS SELECT 1 AS one")
+    db.execute("ALTER VIEW w SET SCHEMA sales")
+    assert _one(db, "SELECT one FROM sales.w") == 1
+
+
+def test_p4_lastval_of_a_sequence_in_another_schema(db: psycopg.Connection) -> None:
+    """It is looked for in public."""
+    db.execute("CREATE SCHEMA sales")
+    db.execute("CREATE SEQUENCE sales.q START 7")
+    assert _one(db, "SELECT nextval('sales.q')") == 7
+    assert _one(db, "SELECT lastval()") == 7
+
+
+def test_p4_copy_of_a_table_that_another_hides(two: psycopg.Connection) -> None:
+    """COPY … TO reads the table that search_path finds, whatever was named."""
+    with two.cursor().copy("COPY sales.orders (sum) TO STDOUT") as rows:
+        assert b"".join(rows) == b"10\n20\n30\n"
