@@ -428,7 +428,7 @@ def test_p10_what_is_not_kept_is_refused(db: psycopg.Connection, roles: tuple[st
     """An option that is taken and forgotten is a promise broken."""
     _, reader = roles
     for statement in (
-        f"GRANT SELECT (a) ON t TO {reader}",
+        f"GRANT SELECT (b) ON v TO {reader}",
         f"GRANT SELECT ON t TO {reader} WITH GRANT OPTION",
         f"ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {reader}",
         f"ALTER ROLE {reader} VALID UNTIL '2030-01-01'",
