@@ -75,6 +75,8 @@ class FakeNames:
     database = "postgres"
     path = ("public",)
     schemas: tuple[str, ...] = ()
+    private = ""
+    first: tuple[str, ...] = ()
 
     def __init__(self, *tables: Table) -> None:
         self.tables = {t.name: t for t in (T, U, *tables)}
@@ -88,6 +90,9 @@ class FakeNames:
         return name
 
     def along(self, path: tuple[str, ...]) -> FakeNames:
+        return self
+
+    def publicly(self) -> FakeNames:
         return self
 
     def view(self, name: str) -> View | None:

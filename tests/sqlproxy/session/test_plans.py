@@ -73,7 +73,9 @@ def test_p4_a_parameter_keeps_its_type_when_the_column_gets_another() -> None:
         database="d",
         style=Style(),
         settings=SimpleNamespace(get=lambda _: "UTC"),
-        services=SimpleNamespace(plans=Plans()),
+        plans=Plans(),
+        temporary=None,
+        path=("public",),
         block=SimpleNamespace(status="I"),
         interrupts=SimpleNamespace(guard=guard),
     )
