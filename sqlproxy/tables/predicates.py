@@ -34,6 +34,8 @@ class OwnNames:
     database = ""
     path = (PUBLIC,)
     schemas: tuple[str, ...] = ()
+    private = ""
+    first: tuple[str, ...] = ()
 
     def __init__(self, table: Table) -> None:
         self._enums: dict[str, Enum] = {}
@@ -72,6 +74,9 @@ class OwnNames:
         return name
 
     def along(self, path: tuple[str, ...]) -> OwnNames:
+        return self
+
+    def publicly(self) -> OwnNames:
         return self
 
     def sequences_owned_by(self, table: int) -> list[Any]:
