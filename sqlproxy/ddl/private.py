@@ -65,16 +65,11 @@ def _at(key: bytes) -> bytes:
     return key if key >= PRIVATE else PRIVATE + key
 
 
-class PrivateCatalog:
-    """Private rows in the shape that `sqlproxy.catalog` wants (catalog.Writer)."""
-
-    start_ts: Final = 0
+class _Private:
+    """Private rows under the keys that the procedures know."""
 
     def __init__(self, writes: PrivateWrites) -> None:
         self._writes = writes
-
-    async def get(self, key: bytes) -> tuple[bytes | None, int]:
-        return self._writes.get(_at(key))
 
     async def scan(
         self, start: bytes, end: bytes, *, limit: int = 0, reverse: bool = False
@@ -95,24 +90,33 @@ class PrivateCatalog:
     def delete(self, key: bytes, *, cond: int | None = None, tombstone: bool = False) -> None:
         self._writes.add(delete(_at(key), cond))
 
+    def hold_range(self, start: bytes, end: bytes) -> None:
+        """Nobody else changes it."""
+
+
+class PrivateCatalog(_Private):
+    """In the shape that `sqlproxy.catalog` wants (catalog.Writer)."""
+
+    start_ts: Final = 0
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return self._writes.get(_at(key))
+
     def check(self, key: bytes, version: int) -> None:
         """Nobody else changes it."""
 
-    def hold_range(self, start: bytes, end: bytes) -> None:
-        """The same."""
 
+class _StepTxn(_Private):
+    """In the shape that steps want (procedures.engine.context.StepTxn)."""
 
-class _StepTxn(PrivateCatalog):
-    """The same in the shape that steps want (procedures.engine.context.StepTxn)."""
-
-    async def get(self, key: bytes) -> Row | None:  # type: ignore[override]
+    async def get(self, key: bytes) -> Row | None:
         value, version = self._writes.get(_at(key))
         return None if value is None else Row(value, version)
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
         return [await self.get(key) for key in keys]
 
-    async def start_ts(self) -> int:  # type: ignore[override]
+    async def start_ts(self) -> int:
         return 0
 
 
