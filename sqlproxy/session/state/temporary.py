@@ -136,7 +136,7 @@ class Temporary:
         if not writes:
             return
         page = await writes.scan(_ON_COMMIT, PRIVATE + u32(1), limit=1 << 20)
-        tables = {table.id: table for table in self.found.tables}
+        tables = {int(table.id): table for table in self.found.tables}
         dropped: list[str] = []
         for key, action, _ in page.items:
             table = tables.get(int.from_bytes(key[-4:]))
