@@ -9,7 +9,7 @@ import pytest
 from kv.base.errors import ConditionFailed, Unavailable, UnknownOutcome, WriteConflict
 from kv.base.keys import PRIVATE
 from kv.base.ops import put
-from tests.kit.simloop import SimLoop, run
+from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import World, failure, k
 from txn.client import TxnClient
 from txn.private import PrivateRows, PrivateWrites

@@ -14,6 +14,7 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError
 from kv.base.keys import table_prefix, table_range
+from kvorum.testing.simulation.loop import SimLoop, SimRng, run
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.ddl.private import (
@@ -29,7 +30,6 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
-from tests.kit.simloop import SimLoop, SimRng, run
 from tests.sqlproxy.ddl.change.model import CHANGES, KEYS, SPEC
 from tests.txn.world import World
 from txn.private import PrivateRows, PrivateWrites
