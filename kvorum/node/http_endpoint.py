@@ -10,6 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from kvorum import observability
 from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
 from kvorum.audit.audit_log import StampLog
@@ -65,6 +66,8 @@ def http_server(
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)
     api.metrics.add("sql", sql_figures)
+    if observability.started():
+        observability.bridge(api.metrics.collect)
     return api
 
 

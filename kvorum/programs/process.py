@@ -29,6 +29,7 @@ import uvloop
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.open_engine import EngineKind
+from kvorum import observability
 from kvorum.local import cycles, descriptors, extras, logs
 from kvorum.local.ports import Ports, system_ports
 from kvorum.node.node import Node, build
@@ -54,6 +55,7 @@ class Store(Protocol):
 def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     """Run a node until a signal. Raises KvorumError if it cannot start."""
     logs.configure(config.log_level)
+    observability.start_if_asked()
     _bury()
     if _stopped_before():
         return

@@ -27,6 +27,7 @@ from kv.base.spoken_time import Heard
 from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
+from kvorum import observability
 from kvorum.api.names import TableIds
 from kvorum.native.native import CATALOG_TTL_S
 from kvorum.steps.modules import load_types
@@ -95,6 +96,7 @@ async def serve(
     tls: Tls | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT. Raises KvorumError if it cannot begin."""
+    observability.start_if_asked()
     types = load_types(modules)
     handlers = handlers_in(modules)
     loop = asyncio.get_running_loop()

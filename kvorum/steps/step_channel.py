@@ -91,6 +91,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     one_attempt: bool = False  # … of this attempt; 0 = it has none
     heartbeat_ms: int = 0
     beats: dict[str, bytes] = {}  # what was said in this execution before
+    trace: str = ""
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
@@ -282,6 +283,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
         ctx.one_attempt,
         ctx.heart.ms,
         ctx.heart.details,
+        ctx.trace,
     )
 
 

@@ -300,6 +300,7 @@ class StepProcess:
             take_ids=lambda count: asking.ask("ids", count),
         )
         assert self._runner is not None
+        ctx.trace = run.trace
         beating = _Beating(self._channel, number)
         if run.heartbeat_ms:
             ctx.heart = Heart(run.heartbeat_ms, run.beats)

@@ -80,6 +80,9 @@ class ProcedureClient:
         if "signal" in more:
             what, most = "the signal", limits.PROCEDURE_SIGNAL_BYTES_MAX + limits.KiB
             more["signal"] = plain_data.encode(more["signal"], what, most)
+        if more.get("trace"):
+            return await self._traced(called, data, owner, nonce, more)
+        more.pop("trace", None)
         if more:
             row = await self._nodes.call_node(PROC_SUBMIT_MORE, called, data, owner, nonce, more)
             return ProcedureId(row[0])
@@ -88,6 +91,20 @@ class ProcedureClient:
             self._ended[row[0]] = row[1]
             if len(self._ended) > limits.PROCEDURE_RESULTS_MAX:
                 self._ended.popitem(last=False)
+        return ProcedureId(row[0])
+
+    async def _traced(
+        self, name: str, data: bytes, owner: object, nonce: str | None, more: dict[str, Any]
+    ) -> ProcedureId:
+        """With the span that it belongs to; without it, if the master is too old for that."""
+        said = (name, data, owner, nonce)
+        try:
+            row = await self._nodes.call_node(PROC_SUBMIT_MORE, *said, more)
+        except InvalidArgument as error:
+            if "'trace'" not in error.message:
+                raise
+            more = {option: value for option, value in more.items() if option != "trace"}
+            row = await self._nodes.call_node(PROC_SUBMIT_MORE, *said, more)
         return ProcedureId(row[0])
 
     async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo:

@@ -438,6 +438,8 @@ class StepContext(Outside):
     wake                      why a waiting step runs: event, timeout, restart, children; else ""
     children                  how the children of the round that led here ended, in order
     now_ms                    the engine's clock when the step began
+    trace                     the span that it belongs to (W3C traceparent), "" = none: for spans
+                              of your own, and for systems outside
     scheduled_ms              the time for which a schedule started it, however late; 0 = none did
     """
 
@@ -468,6 +470,7 @@ class StepContext(Outside):
         "step",
         "threads",
         "too_early",
+        "trace",
         "txn",
         "wake",
         "watch",
@@ -498,6 +501,7 @@ class StepContext(Outside):
         self._starts: list[Start] = []
         self._emits: list[Emitted] = []
         self.heart = NO_HEART
+        self.trace = record.trace
         self.left_ms = left_ms  # of its deadline, or …
         self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have

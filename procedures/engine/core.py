@@ -127,6 +127,7 @@ class Ran:
     now_ms: int
     wake: str = ""  # as its context said
     read_ts: int = 0  # of its snapshot; 0 = it read nothing
+    trace: str = ""  # the span that what it begins belongs to
 
 
 # ---------------------------------------------------------------------- what comes next
@@ -381,7 +382,7 @@ def _spawn(
     made = []
     for i, (name, args) in enumerate(outcome.calls):
         child = types.get(checked_text("procedure name", name, limits.NAME_CHARS_MAX))
-        ok = admit(child, args, record.owner, "")
+        ok = dataclasses.replace(admit(child, args, record.owner, ""), trace=ran.trace)
         made.append(
             create(
                 ok,

@@ -177,7 +177,7 @@ class Early:
         if isinstance(ended.outcome, Fail):
             raise Fenced
         now_ms = self._clock.now_ms()
-        ran = Ran(ended.data, ctx.attempt, ctx.now_ms, now_ms, read_ts=txn.read_ts)
+        ran = Ran(ended.data, ctx.attempt, ctx.now_ms, now_ms, "", txn.read_ts, ctx.trace)
         if self._turns.late(record, declared, ended.outcome, ran.now_ms) is not None:
             raise Fenced
         change, ops = await self._turns.changed(record, ended.outcome, ran, txn, ctx)

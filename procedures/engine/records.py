@@ -153,6 +153,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     starter: int = 0  # whose step started it (ctx.submit): no parent; 0 = nobody's
     tells: str = ""  # a token of the starter's, which its end completes; "" = none
     bound: bool = False  # it is cancelled when its starter ends
+    trace: str = ""  # the span that it belongs to (W3C traceparent); "" = none
 
     @property
     def ended(self) -> bool:

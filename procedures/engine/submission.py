@@ -7,9 +7,10 @@ parent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace as changed
 
@@ -21,6 +22,8 @@ from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import checked
 from procedures.engine.typed_values import plain_of
+
+_TRACE: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
 # (type, arguments) → the same for all ways to write them; None: nobody knows. Raises Unavailable
 Canonical = Callable[[ProcedureType, bytes], Awaitable[bytes | None]]
@@ -51,6 +54,7 @@ class Submission:
     step: str = ""
     state: State | None = None
     options: Options = field(default_factory=Options)
+    trace: str = ""  # the span that it belongs to; what is no traceparent counts as none
     first_counts: bool = (
         False  # the nonce alone says what it is for: other arguments change nothing
     )
@@ -67,6 +71,7 @@ class Admitted:
     nonce: str
     options: Options = field(default_factory=Options)
     pending: bool = False  # a worker has to look at the arguments before the first step
+    trace: str = ""
 
 
 def check(sub: Submission, types: Registry) -> Admitted:
@@ -93,7 +98,9 @@ def check(sub: Submission, types: Registry) -> Admitted:
         )
     nonce = checked_text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
     check_options(sub.options)
-    return replace(admit(declared, sub.args, sub.owner, nonce), options=sub.options)
+    trace = sub.trace if _TRACE.match(sub.trace) else ""
+    ok = admit(declared, sub.args, sub.owner, nonce)
+    return replace(ok, options=sub.options, trace=trace)
 
 
 def admit(declared: ProcedureType, args: object, owner: str, nonce: str) -> Admitted:
@@ -174,12 +181,12 @@ class Start(NamedTuple):
     bound: bool  # it is cancelled when its starter ends
 
 
-def started(start: Start, starter: Record, types: Registry, now_ms: int) -> Record:
+def started(start: Start, starter: Record, types: Registry, now_ms: int, trace: str = "") -> Record:
     """Its first record. Raises NotFound, InvalidArgument, TooLarge."""
     declared = types.get(start.name)
     check_options(start.options)
     ok = admit(declared, plain_data.decode(start.args), starter.owner, "")
-    ok = replace(ok, options=start.options)
+    ok = replace(ok, options=start.options, trace=trace)
     record = create(ok, id=start.id, salt=starter.salt, now_ms=now_ms)
     return changed(record, starter=starter.id, tells=start.tells, bound=start.bound)
 
@@ -213,6 +220,7 @@ def create(
         queue=wanted.queue or t.queue or t.name,
         priority=t.priority if wanted.priority is None else wanted.priority,
         pending=ok.pending,
+        trace=ok.trace,
     )
 
 

@@ -291,7 +291,7 @@ class Turns:
             now_ms = self._clock.now_ms()
             ended = self._in_time(ended, definition, ctx, now_ms)
             data = ended.data if isinstance(ended, Returned) else record.data
-            ran = Ran(data, ctx.attempt, ctx.now_ms, now_ms, ctx.wake, txn.read_ts)
+            ran = Ran(data, ctx.attempt, ctx.now_ms, now_ms, ctx.wake, txn.read_ts, ctx.trace)
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
@@ -440,7 +440,7 @@ class Turns:
         change = core.advance(record, outcome, ran, self._types, first)
         if starts and not isinstance(outcome, Fail):
             self._check_room(record, len(starts) + len(change.created))
-            new = [started(start, record, self._types, ran.now_ms) for start in starts]
+            new = [started(start, record, self._types, ran.now_ms, ctx.trace) for start in starts]
             change = dataclasses.replace(change, created=(*change.created, *new))
         ops = [] if isinstance(outcome, Fail) else await self._written(txn, ctx)
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody

@@ -45,7 +45,7 @@ METHODS: Final = (
     PROC_SUBMIT_MORE,
 )
 
-_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool", "signal"})
+_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool", "signal", "trace"})
 
 
 def register(executor: Executor, dispatcher: Methods) -> None:
@@ -83,6 +83,26 @@ def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
     dispatcher.register(WORK_LIST, listing)
 
 
+def _submission(caller: Caller, args: list[Any]) -> tuple[Submission, object]:
+    """And the signal that it is to be stored with, if any."""
+    name, packed, owner, nonce, given = args
+    unknown = sorted(set(given) - _OPTIONS)
+    if unknown:
+        raise InvalidArgument(
+            f"unknown option {unknown[0]!r:.40}; there are {', '.join(sorted(_OPTIONS))}"
+        )
+    for what in ("queue", "pool"):
+        if not isinstance(given.get(what, ""), str):
+            raise InvalidArgument(f"{what} must be text")
+    data = plain_data.read(packed, f"arguments of {name:.80}")
+    signal, trace = given.pop("signal", None), given.pop("trace", "")
+    if not isinstance(trace, str):
+        raise InvalidArgument("trace must be text")
+    owner, options = caller.user or owner, Options(**given)
+    sub = Submission(name, data, owner, nonce or "", options=options, trace=trace)
+    return sub, signal
+
+
 def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> None:
     async def do(caller: Caller, args: list[Any]) -> list[Any]:
         what, packed = args
@@ -100,18 +120,7 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
         return [plain_data.pack(await control.do(what, given))]
 
     async def submit(caller: Caller, args: list[Any]) -> list[object]:
-        name, packed, owner, nonce, given = args
-        unknown = sorted(set(given) - _OPTIONS)
-        if unknown:
-            raise InvalidArgument(
-                f"unknown option {unknown[0]!r:.40}; there are {', '.join(sorted(_OPTIONS))}"
-            )
-        for what in ("queue", "pool"):
-            if not isinstance(given.get(what, ""), str):
-                raise InvalidArgument(f"{what} must be text")
-        data = plain_data.read(packed, f"arguments of {name:.80}")
-        signal = given.pop("signal", None)
-        sub = Submission(name, data, caller.user or owner, nonce or "", options=Options(**given))
+        sub, signal = _submission(caller, args)
         if signal is None:
             return [await executor.submit(sub)]
         said = plain_data.read(signal, "the signal") if isinstance(signal, bytes) else None

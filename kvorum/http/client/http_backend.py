@@ -247,7 +247,9 @@ class HttpBackend:
     async def submit(
         self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int:
-        if options is not None and "signal" in options:
+        options = dict(options or {})
+        trace = options.pop("trace", "")
+        if "signal" in options:
             said = {**options, **options["signal"], "args": args, "nonce": nonce}  # type: ignore[dict-item]
             said["signal"] = said.pop("name")
             started = await self._call(
@@ -255,6 +257,8 @@ class HttpBackend:
             )
             return int(started["id"])
         headers = HEADERS if nonce is None else (*HEADERS, ("idempotency-key", nonce))
+        if trace:
+            headers = (*headers, ("traceparent", str(trace)))
         body = b"" if args is None else _encode(args)
         answer = await self._send(
             "POST",

@@ -169,6 +169,9 @@ async def start_procedure(
     name: str,
     args: Annotated[Any, AnyBody(description="Any value.")] = None,
     nonce: Annotated[TextOrNone, Header(alias="Idempotency-Key", description="Nonce.")] = None,
+    traceparent: Annotated[
+        TextOrNone, Header(description="The span that it belongs to (W3C Trace Context).")
+    ] = None,
     queue: Annotated[TextOrNone, Query(description=WHERE)] = None,
     priority: Annotated[
         int | None, digits(-_PRIORITY_MAX, _PRIORITY_MAX), Query(description=FIRST)
@@ -197,6 +200,7 @@ async def start_procedure(
         "delay_ms": delay_ms,
         "at_ms": at_ms,
         "priority": priority,
+        "trace": traceparent,
     }
     options: Plain = {option: value for option, value in given.items() if value is not None}
     options |= submitter(me)
