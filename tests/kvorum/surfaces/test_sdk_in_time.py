@@ -66,6 +66,7 @@ GIVEN: dict[str, Any] = {
     "cron": "* * * * *",
     "nonce": "n",
     "workflow": talker,
+    "code": talker,
     "args": None,
     "handle": Handle(1, talker),
     "signal": "s",
@@ -88,6 +89,7 @@ READS = {
     "Database.partitions",
     "Database.procedures",
     "Database.query",
+    "Database.replay_procedure",
     "Database.queues",
     "Database.result",
     "Database.pauses",
@@ -113,7 +115,7 @@ READS = {
     "TransactionTable.lock",
     "TransactionTable.scan",
 }
-NOT_OVER_HTTP = {"Database.acknowledge", "Database.live_records"}
+NOT_OVER_HTTP = {"Database.acknowledge", "Database.live_records", "Database.replay_procedure"}
 KEYS = [("default", "t", b"k")]
 
 
