@@ -33,11 +33,14 @@ class _Turn(threading.Thread):
         self._call = call
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
         self._context = contextvars.copy_context()
+        self.future.set_running_or_notify_cancel()  # who does not wait any more ends nothing
 
     def run(self) -> None:
         self._mine.acquire()
-        self._context.run(self._work)
-        self._theirs.release()
+        try:
+            self._context.run(self._work)
+        finally:
+            self._theirs.release()
 
     def _work(self) -> None:
         try:
