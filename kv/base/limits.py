@@ -570,6 +570,7 @@ SQL_PRIVATE_PLANS_MAX: Final = 128  # bound ones of a session that has temporary
 SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # trees of longer ones are not remembered
 SQL_PLAN_CHARS_MAX: Final = 128 * KiB  # nor are longer ones when they are bound, …
 SQL_PLANS_CHARS_MAX: Final = 512 * KiB  # … and all that are bound have so many together
+SQL_RENDERINGS_MAX: Final = 4  # texts for DuckDB that are kept with a plan
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
 SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
 SQL_POINTS_MAX: Final = 10_000  # keys that lists in a WHERE name together; else ranges are read

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,20 +17,18 @@ from sqlproxy.analytic.engine import Engine, Faulted, Threads
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.pieces import weighed
+from sqlproxy.analytic.renderings import Rendering, put_back, taken
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.analytic.sources import Loader, load_all, planned, table_of
+from sqlproxy.analytic.sources import Loader, at_hand, load_all, planned, tables_of
 from sqlproxy.front.binding.query import leaves
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import (
     Delete,
     Insert,
-    KnownItem,
     Merge,
     Select,
-    SystemItem,
     Update,
 )
-from sqlproxy.front.bound.trees import replaced
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
@@ -68,24 +67,38 @@ class DuckAnalytic:
         self._engine.close()
 
     async def rows(
-        self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
+        self,
+        select: Select,
+        reads: Reads,
+        env: Env,
+        touched: Touched,
+        text: str,
+        kept: list[Any] | None = None,
     ) -> AsyncIterator[Sequence[Row]]:
-        """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
+        """The rows of a SELECT, as DuckDB makes them. `kept`: what was rendered of it before, and
+        stays so. Raises SqlError.
+        """
         given = careful = False
         failed: SqlError | None = None
+        skips = any(lock.wait == "skip" for lock in select.locking)
         while True:
-            selects = Selects(env, late=failed is not None)
-            skips = any(lock.wait == "skip" for lock in select.locking)
-            found = replace(select, limit=None, offset=None) if skips else select
-            query = await aside(text, selects.query, found)
-            batches = self._batches(selects, query, reads, env, touched, careful=careful)
+            first = not (failed or careful)
+            rendering = taken(kept, env) if kept and first else None
+            if rendering is None:
+                rendering = Rendering(env, late=failed is not None)
+                found = replace(select, limit=None, offset=None) if skips else select
+                await aside(text, rendering.render, partial(Selects.query, select=found))
+            query = rendering.query
+            batches = self._batches(rendering, reads, touched, careful=careful)
             if skips:
-                batches = _skipping(reads, batches, select, query, env)
+                batches = _skipping(reads, batches, select, query, rendering.env)
             try:
                 async for batch in batches:
                     given = True
                     locks = query.held and not skips
                     yield await _locked(reads, batch, select, query.held) if locks else batch
+                if kept is not None and first:
+                    put_back(kept, rendering)
                 return
             except Faulted:
                 if given or careful:
@@ -101,40 +114,34 @@ class DuckAnalytic:
                 failed = error.bare()
 
     async def _batches(
-        self,
-        selects: Selects,
-        query: Query,
-        reads: Reads,
-        env: Env,
-        touched: Touched,
-        *,
-        careful: bool = False,
+        self, rendering: Rendering, reads: Reads, touched: Touched, *, careful: bool = False
     ) -> AsyncGenerator[Sequence[Row], None]:
+        selects, query, env = rendering.selects, rendering.query, rendering.env
+        functions, late = selects.functions, replace(query.late) if query.late else None
         loaders = [Loader(source, self._engine) for source in selects.sources]
         try:
             tables: dict[str, pa.Table] = {}
-            for name, rows in selects.known.items():
-                tables[name] = await self._engine.in_thread(table_of, rows)
+            known, catalog = selects.known, env.catalog
+            if at_hand(known, catalog):
+                tables = tables_of(known, catalog)
+            else:
+                tables = await self._engine.in_thread(tables_of, known, catalog)
             tables |= await load_all(loaders, reads, env, touched, self._engine.in_thread)
             text, read = query.text, sum(table.nbytes for table in tables.values())
             # no value is longer than all that was read and said, if nothing makes more of it
-            if (
-                selects.grows
-                or selects.functions.made
-                or (len(text) + read) * _VECTOR > memory.now().limit
-            ):
-                text = weighed(text, query.columns, selects.functions)
-            running = await self._engine.run(text, tables, selects.functions, careful=careful)
+            if selects.grows or functions.made or (len(text) + read) * _VECTOR > memory.now().limit:
+                text = weighed(text, query.columns, functions)
+            running = await self._engine.run(text, tables, functions, careful=careful)
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):
                     memory.now().fresh()
-                    for made in query.late.pieces(batch, env) if query.late else (batch,):
+                    for made in late.pieces(batch, env) if late else (batch,):
                         if env.slept:  # pg_sleep: expressions never wait themselves
                             slept, env.slept = env.slept, 0.0
                             await asyncio.sleep(slept)
                         yield made
-                    if query.late and query.late.done:
+                    if late and late.done:
                         return
             finally:
                 await running.close()
@@ -145,7 +152,6 @@ class DuckAnalytic:
     def describe(self, bound: object, env: Env) -> list[Described]:
         """The tables that a query scans, in the order in which it does. Raises SqlError."""
         selects = Selects(env)
-        bound = replaced(bound, _without_rows)
         if isinstance(bound, Select):
             selects.query(bound)
         elif isinstance(bound, Update | Delete):
@@ -158,11 +164,11 @@ class DuckAnalytic:
     async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
 
-        async def run(selects: Selects, make: Callable[[], Query]) -> list[Row]:
-            query = await aside(text, make)
-            found = self._batches(selects, query, job.t, job.env, job.touched)
+        async def run(make: Callable[[Selects], Query]) -> list[Row]:
+            rendering = Rendering(job.env)
+            await aside(text, rendering.render, make)
             rows: list[Row] = []
-            async for batch in found:
+            async for batch in self._batches(rendering, job.t, job.touched):
                 job.held.rows(batch)
                 rows += batch
             return rows
@@ -174,15 +180,6 @@ class DuckAnalytic:
         if not isinstance(bound, Update | Delete | Merge):
             raise unsupported(f"{type(bound).__name__} here")
         return await changing.change(job, bound, run)
-
-
-def _without_rows(part: object) -> KnownItem | None:
-    """What is only described: a relation of the system is not read for it."""
-    if not isinstance(part, SystemItem):
-        return None
-    return KnownItem(
-        alias=part.alias, columns=part.columns, offset=part.offset, lateral=part.lateral, rows=()
-    )
 
 
 async def _locked(reads: Reads, batch: Sequence[Row], select: Select, count: int) -> list[Row]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
@@ -37,9 +36,8 @@ from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan,
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 
 Found = Sequence[Sequence[Any]]
-Run = Callable[[Selects, Callable[[], Query]], Awaitable[list[Sequence[Any]]]]
-"""Runs the query that it makes first."""
-"""Runs a query; all its rows."""
+Run = Callable[[Callable[[Selects], Query]], Awaitable[list[Sequence[Any]]]]
+"""Runs the query that this makes; all its rows."""
 
 
 def _spares(expr: Expr) -> bool:
@@ -95,26 +93,25 @@ async def change(work: Work, bound: Update | Delete | Merge, run: Run) -> Outcom
 async def insert(work: Work, bound: Insert, run: Run) -> Outcome:
     """INSERT whose query stands after WITH. Raises SqlError."""
     assert bound.select is not None
-    selects = Selects(work.env)
     select = replace(bound.select, ctes=(*bound.ctes, *bound.select.ctes))
-    found = await run(selects, partial(selects.query, select))
+    found = await run(lambda selects: selects.query(select))
     return await InsertPlan(replace(bound, ctes=())).run(work, found)
 
 
 async def _update(work: Work, bound: Update, run: Run) -> Outcome:
     taken = _Taken(_width(bound), [])
     assignments = taken.assignments(bound.assignments)
-    selects = Selects(work.env)
-    query = partial(selects.meant, bound.items, bound.where, taken.subqueries, bound.ctes)
-    rows = await _joined(work, bound.target.table, _once(await run(selects, query)))
+    found = await run(
+        lambda selects: selects.meant(bound.items, bound.where, taken.subqueries, bound.ctes)
+    )
+    rows = await _joined(work, bound.target.table, _once(found))
     plan = UpdatePlan(replace(bound, assignments=assignments), finds=False)
     return await plan.run(work, rows)
 
 
 async def _delete(work: Work, bound: Delete, run: Run) -> Outcome:
-    selects = Selects(work.env)
-    query = partial(selects.meant, bound.items, bound.where, (), bound.ctes)
-    rows = await _joined(work, bound.target.table, _once(await run(selects, query)))
+    found = await run(lambda selects: selects.meant(bound.items, bound.where, (), bound.ctes))
+    rows = await _joined(work, bound.target.table, _once(found))
     return await DeletePlan(bound, finds=False).run(work, rows)
 
 
@@ -137,9 +134,9 @@ async def _merge(work: Work, bound: Merge, run: Run) -> Outcome:
         condition = None if one.condition is None else taken.out_of(one.condition)
         made = replace(one, condition=condition, assignments=taken.assignments(one.assignments))
         whens.append(_When(made, None if condition is None else compile(condition).fn, []))
-    selects = Selects(work.env)
-    query = partial(selects.meant, bound.items, None, taken.subqueries, bound.ctes, bound.on)
-    found = await run(selects, query)
+    found = await run(
+        lambda selects: selects.meant(bound.items, None, taken.subqueries, bound.ctes, bound.on)
+    )
     stored = await _stored(work, bound.target.table, [row[0] for row in found if row[0]])
     nothing = (None,) * len(bound.target.columns)
     seen_of = _Shown(bound.target.table)

@@ -176,6 +176,8 @@ class Running:
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._reader: pa.RecordBatchReader | None = None
         self._left: pa.RecordBatch | None = None  # what is not converted yet
+        self._done = False  # there are no more rows
+        self._ending = threading.Lock()
         self._budget = memory.now()
         self._made: list[str] = []
 
@@ -216,13 +218,15 @@ class Running:
             while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < self._budget.piece:
                 batch = self._piece()
                 if batch is None:
+                    self._done = True
+                    self._end()
                     break
                 size += _weight(batch)
                 rows += convert(batch)
             self._engine.used(size)
             return rows
 
-        return await self._call(read)
+        return [] if self._done else await self._call(read)
 
     def _piece(self) -> pa.RecordBatch | None:
         """The next rows, as many as a piece has room for; None: there are no more."""
@@ -283,28 +287,31 @@ class Running:
 
     async def close(self) -> None:
         """End it; fine twice."""
-
-        def end() -> None:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
-            self._left = None
-            database, self._database = self._database, None
-            if database is None:
-                return
-            try:
-                if self._cursor is not None:
-                    for name in self._made:
-                        self._cursor.remove_function(name)
-                    self._cursor.close()
-            finally:
-                self._made = []
-                self._engine.databases.leave(database)
-
         self._functions.ended = True
         self._interrupt()
-        await self._engine.in_thread(end)
+        if self._database is not None:
+            await self._engine.in_thread(self._end)
+
+    def _end(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._left = None
+        database, self._database = self._database, None
+        if database is None:
+            return
+        with self._ending:
+            cursor, self._cursor = self._cursor, None
+        try:
+            if cursor is not None:
+                for name in self._made:
+                    cursor.remove_function(name)
+                cursor.close()
+        finally:
+            self._made = []
+            self._engine.databases.leave(database)
 
     def _interrupt(self) -> None:
-        if self._cursor is not None:
-            self._cursor.interrupt()
+        with self._ending:  # a cursor that is closed meanwhile cannot be interrupted
+            if self._cursor is not None:
+                self._cursor.interrupt()

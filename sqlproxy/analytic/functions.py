@@ -108,6 +108,10 @@ class Functions:
     def __init__(self) -> None:
         self.made: dict[object, Function] = {}
         self.wanted = 0  # how often one was asked for
+        self.begin()
+
+    def begin(self) -> None:
+        """For a run of the query by whoever asks now."""
         self.weigher: Function | None = None
         self.failed: SqlError | None = None
         self.ended = False  # nobody waits for the query any more
@@ -173,8 +177,6 @@ class Functions:
         result: Shape,
         by_column: ByColumn | None,
     ) -> Callable[..., pa.Array]:
-        who = self._budget.who
-
         def computed(columns: Sequence[pa.Array], budget: memory.Budget) -> pa.Array:
             given = [
                 users(column, shape.oid, shape.held)
@@ -184,7 +186,7 @@ class Functions:
 
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()
-            with _one_by_one.turn(who) as between:
+            with _one_by_one.turn(budget.who) as between:
                 # DuckDB ends a query between two calls of a function, of thousands of rows each.
                 def goes_on() -> None:
                     if self.ended:

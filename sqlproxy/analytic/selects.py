@@ -159,12 +159,14 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows that were computed before, and how their columns are held. `used`: places of the columns
-    that the statement looks at; None: all.
+    that the statement looks at; None: all. `relation`: the item has none, they are this one's of
+    the system as the run finds them.
     """
 
     item: KnownItem
     held: tuple[str, ...]
     used: set[int] | None = None
+    relation: str = ""
 
 
 class Selects:
@@ -952,7 +954,7 @@ class Selects:
             case KnownItem():
                 return self._rows_of(item, frame)
             case SystemItem():
-                return self._rows_of(self._known_rows(item), frame)
+                return self._system(item, frame)
             case JoinItem():
                 return self._join(item, frame, conditions)
             case FunctionItem():
@@ -1069,23 +1071,21 @@ class Selects:
                 other.used.add(place)
                 source.links.append(Link(column, other, place))
 
-    def _known_rows(self, item: SystemItem) -> KnownItem:
-        rows = self.env.catalog.rows(item.relation)
-        if rows is None:
-            raise unsupported(f"{item.relation} here")
-        return KnownItem(
+    def _system(self, item: SystemItem, frame: Frame) -> str:
+        known = KnownItem(
             alias=item.alias,
             columns=item.columns,
             offset=item.offset,
             lateral=item.lateral,
-            rows=rows,
+            rows=(),
         )
+        return self._rows_of(known, frame, item.relation)
 
-    def _rows_of(self, item: KnownItem, frame: Frame) -> str:
+    def _rows_of(self, item: KnownItem, frame: Frame, relation: str = "") -> str:
         name = self._name()
         kinds = [held(column.oid, column.typmod) for column in item.columns]
         used: set[int] = set()
-        self.known[f"k{name}"] = Rows(item, tuple(kinds), used)
+        self.known[f"k{name}"] = Rows(item, tuple(kinds), used, relation)
         texts = [d.primary(f"{name}.c{i}") for i in range(len(kinds))]
         self._enter(item, frame, texts, kinds)
         self._seen.update((text, (used, i)) for i, text in enumerate(texts))

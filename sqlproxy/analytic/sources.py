@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import array_of, arrow, users
 from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.front.bound.by_columns import ByColumns
-from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.env import Catalog, Env
 from sqlproxy.front.bound.exprs import Among, Const, Expr
 from sqlproxy.front.types.registry import array_of as array_of_type
 from sqlproxy.rows import arrow_pages, arrow_rows
@@ -43,7 +43,7 @@ from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.values import memory
-from sqlproxy.values.errors import SqlError, disk_full
+from sqlproxy.values.errors import SqlError, disk_full, unsupported
 
 Items = Sequence[tuple[bytes, bytes, int]]
 _SOURCES: Final = 4  # tables of which one statement has the rows in memory, at least
@@ -51,9 +51,29 @@ _LENGTHS_BYTES: Final = 8  # of a key's and a record's
 _VALUES_PAGES: Final = 16  # where a page was not simple, so many are asked for as values
 
 
-def table_of(rows: Rows) -> pa.Table:
-    """Rows that were computed before. In a thread: they may be many."""
+def tables_of(known: Mapping[str, Rows], catalog: Catalog) -> dict[str, pa.Table]:
+    """Rows that were computed before. In a thread: they may be many. Raises SqlError."""
+    return {name: _table_of(rows, catalog) for name, rows in known.items()}
+
+
+def at_hand(known: Mapping[str, Rows], catalog: Catalog) -> bool:
+    """Whether their columns were all made for another statement: no thread is worth it."""
+    for rows in known.values():
+        found = catalog.rows(rows.relation) if rows.relation else None
+        if not isinstance(found, ByColumns) or rows.used is None:
+            return False
+        if not all((at, rows.held[at]) in found.made for at in rows.used):
+            return False
+    return True
+
+
+def _table_of(rows: Rows, catalog: Catalog) -> pa.Table:
     known, places = rows.item.rows, range(len(rows.held))
+    if rows.relation:
+        found = catalog.rows(rows.relation)
+        if found is None:
+            raise unsupported(f"{rows.relation} here")
+        known = found
     used = list(places) if rows.used is None else sorted(rows.used)
     if isinstance(known, ByColumns):
         arrays = [_column(known, i, rows.item.columns[i].oid, rows.held[i]) for i in used]

@@ -166,6 +166,7 @@ class Asked:
         self, snapshot: Snapshot, relations: Relations, facts: Mapping[str, object]
     ) -> None:
         self._snapshot, self._relations, self._facts = snapshot, relations, facts
+        self.moment: Final[object] = snapshot
         self.reported: dict[str, Sequence[Sequence[object]]] = {}  # rows of what is no table
 
     def find(self, relation: str, column: str, **where: object) -> list[Any]:

@@ -48,6 +48,11 @@ class Catalog(Protocol):
     """What functions ask of the system's relations, as of one moment
     (sqlproxy.pgcatalog.snapshot)."""
 
+    @property
+    def moment(self) -> object:
+        """The same object as long as nothing of it changed but facts."""
+        ...
+
     def get(self, relation: str, column: str, **where: object) -> Any:
         """Of the first row where these columns have these values; None: there is none."""
         ...
@@ -71,6 +76,8 @@ class Catalog(Protocol):
 
 class _NoCatalog:
     """Of expressions that belong to no statement: defaults, checks."""
+
+    moment: Final[object] = None
 
     def get(self, relation: str, column: str, **where: object) -> Any:
         raise unsupported("a function of the system's relations here")

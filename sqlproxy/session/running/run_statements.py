@@ -192,7 +192,7 @@ async def _analytic(
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     said = session.block.notes.mark()
     while True:
-        found = analytic.rows(select, reads, env, touched, prepared.text)
+        found = analytic.rows(select, reads, env, touched, prepared.text, prepared.kept)
         if not (select.locking and isinstance(reads, TxnReads) and reads.renews):
             return found
         rows: list[Row] = []

@@ -46,6 +46,7 @@ class Prepared:
     needs: tuple[Need, ...] = ()
     asks: frozenset[str] = frozenset()  # of the system's relations (front.front.BoundWith)
     permitted: dict[str, Roles] = field(default_factory=dict)  # user → roles that it was by
+    kept: list[Any] = field(default_factory=list, init=False)  # by analytic, of this `bound` alone
     noted: bool = False  # `needs` and `asks` are all of it; of a part nothing was noted
 
     def __post_init__(self) -> None:

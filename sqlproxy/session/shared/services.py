@@ -83,9 +83,17 @@ class Analytic(Protocol):
     """Joins, aggregates and large sorts (sqlproxy.analytic)."""
 
     def rows(
-        self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
+        self,
+        select: Select,
+        reads: Reads,
+        env: Env,
+        touched: Touched,
+        text: str,
+        kept: list[Any] | None = None,
     ) -> AsyncIterator[Sequence[Row]]:
-        """The rows of a SELECT, whose statement is `text`. Raises SqlError."""
+        """The rows of a SELECT, whose statement is `text`. `kept`: what this has found of it, for
+        its next run. Raises SqlError.
+        """
         ...
 
     def describe(self, bound: object, env: Env) -> Sequence[Described]:
