@@ -74,7 +74,7 @@ class Decode:
 
     def sealed(self, lengths: bytes, records: bytes, at: int) -> pa.RecordBatch | None:
         """None: the page is not simple."""
-        page = arrow_pages.plain_page(lengths, records, at)
+        page = arrow_pages.plain_page(lengths, records, at, passing=True)
         if page is None:
             return None
         try:

@@ -318,14 +318,18 @@ class TxnClient:
     async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
         """Commit what is spilled (txn.bulk.spilled_commit); closes the buffer."""
         shared = self.coordinator.shared
-        return await LargeCommit(shared, self.bulk, start_ts, buffer, terms).run()
+        commit = LargeCommit(shared, self.bulk, start_ts, buffer, terms, self._pages_through)
+        return await commit.run()
 
     async def load(self, terms: Terms = USUAL) -> Load:
         """A transaction that only writes, of any number of rows, sent while they come."""
         start_ts = await self.reader.now()
         load = Load(self.coordinator.shared, self.bulk, start_ts, terms, self._loop_s)
-        load.pages = lambda: self.resolver.pages_through
+        load.pages = self._pages_through
         return load
+
+    def _pages_through(self) -> int:
+        return self.resolver.pages_through
 
     async def begin(
         self,

@@ -35,7 +35,8 @@ which `find` must not take for the transaction's own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -165,6 +166,28 @@ def put_row(key: bytes, value: bytes, commit_ts: int, old: bytes | None) -> PutR
     )
     body = record[:8] + old[8:-4]
     return (key, record, old_key, body + pack_crc(crc32(body, crc32(old_key))))
+
+
+def replacing(
+    keys: Sequence[bytes], values: Sequence[bytes] | None, olds: Sequence[bytes], commit_ts: int
+) -> Iterator[Row]:
+    """`cur_row` of many keys over records that are there; `values` None: they go. Each step is one
+    pass over all of them, in C.
+    """
+    head = _head(commit_ts, TOMBSTONE if values is None else 0)
+    bodies = [head] * len(keys) if values is None else list(map(head.__add__, values))
+    places = {old: TERMINATOR + u64(MAX - from_u64(old)) for old in {old[:8] for old in olds}}
+    old_keys = [
+        key.replace(b"\x00", b"\x00\xff") + places[old[:8]]
+        for key, old in zip(keys, olds, strict=True)
+    ]
+    newest = head[:8]
+    old_bodies = [newest + old[8:-CRC_BYTES] for old in olds]
+    return zip(keys, _sealed(keys, bodies), old_keys, _sealed(old_keys, old_bodies), strict=True)
+
+
+def _sealed(keys: Sequence[bytes], bodies: Sequence[bytes]) -> Iterator[bytes]:
+    return map(add, bodies, map(pack_crc, map(crc32, bodies, map(crc32, keys))))
 
 
 def cur_row(

@@ -9,20 +9,23 @@ those that they replace. What it left it tells: ask again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
+from operator import add, itemgetter
 from zlib import crc32
 
 from kv.base.checksum import pack_crc
 from kv.base.keys import from_u64, u64
 from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
+from kv.base.system import UNVERSIONED
 from kv.base.timestamps import physical_ms
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.packed_rows import all_keys
-from kv.mvcc.records import Lock, put_row
+from kv.mvcc.records import TOMB, Lock, put_row, replacing
 from kv.mvcc.refusals import OfAnother
 from kv.mvcc.versions import add_version
 from kv.mvcc.view import Mutations, View
+
+_flags = itemgetter(8)  # of a record
 
 
 def resolve(
@@ -124,6 +127,8 @@ def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
         bodies = [head + value for value in values if value is not None]
         sums = map(pack_crc, map(crc32, bodies, map(crc32, keys)))
         return m.versions(keys, list(map(add, bodies, sums)))
+    if (replaced := _replaced(keys, values, olds, commit_ts, m)) is not None:
+        return replaced
     for key, value, old in zip(keys, values, olds, strict=True):
         if old is not None:
             if from_u64(old) >= commit_ts:
@@ -134,4 +139,32 @@ def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
             size += len(key) + len(value)
         else:
             add_version(m, key, value, expire_ms=0, commit_ts=commit_ts, old=old)
+    return size
+
+
+def _replaced(
+    keys: Sequence[bytes],
+    values: Sequence[bytes | None],
+    olds: Sequence[bytes | None],
+    commit_ts: int,
+    m: Mutations,
+) -> int | None:
+    """The same where all rows are there and are changed, or all of them go, column by column; None:
+    they are not so simple, and nothing was done.
+    """
+    there = [old for old in olds if old is not None]
+    newest = u64(commit_ts)
+    if len(there) < len(keys) or any(map(_flags, there)) or max(there)[:8] >= newest:
+        return None
+    if not {key[:4] for key in keys}.isdisjoint(UNVERSIONED):
+        return None
+    puts = [value for value in values if value is not None]
+    if puts and len(puts) < len(keys):
+        return None
+    m.rows += replacing(keys, puts or None, there, commit_ts)
+    size = sum(map(len, there))
+    if puts:
+        return size + sum(map(len, keys)) + sum(map(len, puts))
+    head = newest + TOMB
+    m.others += [("gcq", head + key, b"") for key in keys]
     return size

@@ -24,7 +24,7 @@ from kv.base.keys import from_u64, u64
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_SEALED_ROWS_MAX, SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
 from kv.mvcc.get import check_readable, refuse_locked, version_at
-from kv.mvcc.records import expiry_of, hist_key
+from kv.mvcc.records import TOMBSTONE, expiry_of, hist_key
 from kv.mvcc.view import ReadView
 
 SLICE_ROWS_MIN = 16  # of one slice: after many tombstones, `limit` alone would be one row at a time
@@ -122,8 +122,8 @@ def scan_values(
     now_ms: int,
 ) -> Values:
     """The values that `scan` would find, for who reads much and has no use for the rest: where all
-    rows of a step are plain and old enough (they nearly always are), nothing is done for each but
-    to check it. Raises as `scan`.
+    rows of a step are plain and old enough (they nearly always are), or gone, nothing is done for
+    each but to check it. Raises as `scan`.
     """
     if not reverse and read_ts:
         check_readable(view, read_ts)
@@ -135,7 +135,13 @@ def scan_values(
             for key, record in rows
             if crc32(record, crc32(key)) == CRC_OK and not record[8] and record[:8] <= at
         ]
-        if len(values) == len(rows):
+        gone = 0
+        if len(values) < len(rows):  # deleted rows may lie among them for long
+            gone = sum(
+                record[8] == TOMBSTONE and record[:8] <= at and crc32(record, crc32(key)) == CRC_OK
+                for key, record in rows
+            )
+        if len(values) + gone == len(rows):
             resume = rows[-1][0] + b"\x00" if rows else None
             if resume is not None and end and resume >= end:
                 resume = None

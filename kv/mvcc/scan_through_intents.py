@@ -145,26 +145,25 @@ def _merged(
     if not rows:
         return [v for _, values, _ in pieces for v in values if v is not None], last
     at = u64(read_ts)
-    found: dict[bytes, bytes] = {}
-    versions: dict[bytes, bytes] = {}
     for key, record in rows:
-        flags = record[8]
-        if crc32(record, crc32(key)) != CRC_OK or flags & HAS_TTL or record[:8] > at:
+        if crc32(record, crc32(key)) != CRC_OK or record[8] & HAS_TTL or record[:8] > at:
             return None
-        if not flags & TOMBSTONE:
-            found[key] = record[9:-CRC_BYTES]
-        versions[key] = record[:8]
+    there = dict(rows)
+    found = {
+        key: None if record[8] & TOMBSTONE else record[9:-CRC_BYTES]
+        for key, record in there.items()
+    }
     for keys, values, version in pieces:
         newest = u64(version)
-        for key, value in zip(keys, values, strict=True):
-            if versions.get(key, b"") >= newest:
-                continue  # the echo of a prewrite that was resolved before
-            if value is None:
-                found.pop(key, None)
-            else:
-                found[key] = value
-    keys_found = sorted(found)
-    if len(keys_found) > limit:
-        del keys_found[limit:]
-        last = keys_found[-1]
-    return [found[key] for key in keys_found], last
+        made = dict(zip(keys, values, strict=True))
+        for key in there.keys() & made.keys():
+            if there[key][:8] >= newest:  # the echo of a prewrite that was resolved before
+                del made[key]
+        found |= made
+    items = [(key, value) for key, value in found.items() if value is not None]
+    if len(found) > len(there):  # else they are in the order of the rows
+        items.sort()
+    if len(items) > limit:
+        del items[limit:]
+        last = items[-1][0]
+    return [value for _, value in items], last

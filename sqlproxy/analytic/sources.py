@@ -235,19 +235,21 @@ class Loader:
         keys = [b""] * len(values)  # a damaged row is named by its table alone
         self.add(self._batch(self._arrays(keys, values), keys))
 
-    def sealed(self, lengths: bytes, records: bytes, read_ts: int) -> bool:
-        """The same of a page of records as they lie; False: it is not simple, nothing was added."""
-        page = arrow_pages.plain_page(lengths, records, read_ts)
+    def sealed(self, lengths: bytes, records: bytes, read_ts: int) -> int | None:
+        """The same of a page of records as they lie, and how many rows it has; None: it is not
+        simple, nothing was added.
+        """
+        page = arrow_pages.plain_page(lengths, records, read_ts, passing=True)
         if page is None:
-            return False
+            return None
         arrays = arrow_pages.stored_columns(self.table, page, self._wanted)
         if arrays is None:
-            return False
+            return None
         if arrays:
             self.add(pa.RecordBatch.from_arrays(self._lists(arrays), schema=self.schema))
         elif len(page):
             self.add(self._batch([], [b""] * len(page)))
-        return True
+        return len(page)
 
     def rows(self, rows: Sequence[Stored]) -> None:
         """Rows that a reader found."""
@@ -434,19 +436,18 @@ class _Pages:
             decode = self._in_thread(
                 self._loader.sealed, page.lengths, page.records, self._reads.read_ts
             )
-            simple, following = await asyncio.gather(
+            rows, following = await asyncio.gather(
                 decode, self._next(page.resume, end), return_exceptions=True
             )
-            if isinstance(simple, BaseException):
-                raise simple
+            if isinstance(rows, BaseException):
+                raise rows
             if isinstance(following, BaseException):
                 raise following
-            if not simple:
+            if rows is None:
                 return page.start
-            count = len(page.lengths) // _LENGTHS_BYTES
-            self._touched.scan(count)
+            self._touched.scan(rows)
             if self._touched.tally is not None:
-                self._touched.tally.versions += count  # of simple pages each one is a row
+                self._touched.tally.versions += len(page.lengths) // _LENGTHS_BYTES
             at, page = page.resume, following
         return at
 

@@ -7,7 +7,8 @@ Reading it is four walks over arrays of positions, one position per row:
               follows from the rows' lengths: crc32 is linear, and each intact row alone comes to
               CRC_OK. One damaged row always shows; two hide each other once in 2^32
     versions  at fixed places after each key. A page with a newer version than the reader's, or a
-              record with flags (deleted, expires), is not for this way
+              record with flags (expires, or deleted unless that is passed over), is not for this
+              way
     slots     a row's msgpack is an array of scalars: a place per row goes from slot to slot; what
               has one tag in all rows (nearly every column) costs a few operations of numpy
     columns   numbers are gathered; of texts Arrow copies every second piece of the page
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
 from kv.base.errors import InvalidArgument
+from kv.mvcc.records import TOMBSTONE
 from sqlproxy.rows import rows
 from sqlproxy.rows.arrow_rows import STORED_INT, arrow_schema, from_stored, of_column
 from sqlproxy.rows.schema import Column, Table
@@ -115,8 +117,10 @@ class Page:
         return [blob[start:end] for start, end in places]
 
 
-def plain_page(lengths: bytes, blob: bytes, read_ts: int) -> Page | None:
-    """The page, if every row of it is intact, and what a reader at `read_ts` sees as it is."""
+def plain_page(lengths: bytes, blob: bytes, read_ts: int, *, passing: bool = False) -> Page | None:
+    """The page, if every row of it is intact, and what a reader at `read_ts` sees as it is.
+    `passing`: deleted rows are passed over.
+    """
     sizes = np.frombuffer(lengths, "<u4").astype(np.int64)
     edges = np.cumsum(sizes)
     if len(sizes) % 2 or (len(edges) and edges[-1] != len(blob)):
@@ -125,11 +129,16 @@ def plain_page(lengths: bytes, blob: bytes, read_ts: int) -> Page | None:
     data: Bytes = np.frombuffer(blob, np.uint8)
     if len(ends) and (ends - records).min() < _HEAD + CRC_BYTES:
         return None
-    if data[records + _VERSION].any() or not _intact(blob, ends):
+    flags = data[records + _VERSION]
+    if flags.max(initial=0) > (TOMBSTONE if passing else 0) or not _intact(blob, ends):
         return None
     if len(ends) and _numbers(data, records, 8).max() > read_ts:
         return None
-    return Page(blob, data, edges[0::2] - sizes[0::2], records, ends)
+    keys = edges[0::2] - sizes[0::2]
+    if flags.any():
+        there = flags == 0
+        keys, records, ends = keys[there], records[there], ends[there]
+    return Page(blob, data, keys, records, ends)
 
 
 def page_columns(

@@ -36,6 +36,7 @@ from kv.base.limits import (
     BULK_PART_BUDGET_MS,
     BULK_PIECES_IN_FLIGHT_MAX,
     BULK_TTL_MS,
+    LOAD_SCANS_LOOK_MS,
     PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
@@ -272,16 +273,18 @@ class BulkTransactions:
         commit_ts: int,
         *,
         anchor: bytes | None = None,
+        pages: Callable[[], int] = int,
     ) -> list[bytes]:
         """`resolve_rows` for a caller that knows by `prewrite_rows` what it laid, and need not have
         the rows. The first keys of chunks that were not there and whole (a run before a crash, a
         reader that was faster): go over their rows. One chunk after the other with rests between
         them, as after a load, while others use the loop. `anchor`: only what has its record there,
-        if somebody else says what was laid.
+        if somebody else says what was laid. `pages`: that scans of this client have read through
+        such chunks; while they go on, so long, none is resolved: they have somebody who waits.
         """
         of = () if anchor is None else (anchor,)
         missed: list[bytes] = []
-        alone = False
+        alone, seen = False, 0
         waiting = deque(laid)
         rests = Rests(self.timers, self._loop_s)
 
@@ -302,6 +305,8 @@ class BulkTransactions:
                 missed.append(first)
 
         while waiting:
+            while seen != (seen := pages()) and not rests.yields.passed:
+                await sleep(self.timers, LOAD_SCANS_LOOK_MS / 1000)
             began = self.timers.monotonic()
             async with together() as tasks:
                 for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):

@@ -13,7 +13,7 @@ down by then is rolled back, or expires.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -72,8 +72,12 @@ class LargeCommit:
         start_ts: int,
         buffer: WriteBuffer,
         terms: Terms,
+        pages: Callable[[], int] = int,
     ) -> None:
-        self._bulk, self._buffer = bulk, buffer
+        """`pages`: see `BulkTransactions.resolve_laid`."""
+        self._bulk, self._buffer, self._pages = bulk, buffer, pages
+        self._laid: list[tuple[bytes, int]] = []  # the first key and the rows of each chunk
+        self._whole = False  # all chunks are laid, and there is nothing else
         self._start_ts, self._anchor = start_ts, anchor_of(buffer)
         self._txn = bulk.begin(start_ts, self._anchor.key, checked=True, terms=terms)
         self._streaming = Streaming(
@@ -100,19 +104,27 @@ class LargeCommit:
     async def _prewrite(self) -> None:
         await self._txn.prewrite([self._anchor])
         waiting = portions(self._buffer.stream(), self._anchor.key)
-        laid = 1
+        laid, others = 1, 0
         while some := list(islice(waiting, LARGE_IN_FLIGHT_MAX)):
             self._streaming.check_wanted()
             async with together() as group:
                 for portion in some:
-                    group.create_task(_send(self._txn, portion))
+                    group.create_task(_send(self._txn, portion, self._laid))
             laid += sum(map(len, some))
+            others += sum(len(portion.others) for portion in some)
             del some
         assert laid == len(self._buffer), f"{laid} of {len(self._buffer)} keys are prewritten"
+        self._whole = not others
 
     async def _clean(self, version: int) -> None:
+        """Chunk by chunk; where that is not all that lies there, row by row."""
         start_ts = self._start_ts
         await self._bulk.resolve([self._anchor.key], start_ts, version)
+        if self._whole:
+            missed = await self._bulk.resolve_laid(self._laid, start_ts, version, pages=self._pages)
+            if not missed:
+                self._bulk.resolver.forget_load(start_ts)
+                return
         for portion in portions(self._buffer.stream(), self._anchor.key):
             for keys, values in (
                 (portion.keys, portion.values),
@@ -130,11 +142,11 @@ def anchor_of(buffer: WriteBuffer) -> Op:
     return next(written, None) or next(buffer.stream())
 
 
-async def _send(txn: BulkTransaction, portion: Portion) -> None:
+async def _send(txn: BulkTransaction, portion: Portion, laid: list[tuple[bytes, int]]) -> None:
     if portion.keys:
-        await txn.send_rows(portion.keys, portion.values)
+        await txn.send_rows(portion.keys, portion.values, laid=laid)
     if portion.new_keys:
-        await txn.send_rows(portion.new_keys, portion.new_values, absent=True)
+        await txn.send_rows(portion.new_keys, portion.new_values, absent=True, laid=laid)
     for attempt in range(_MOVES_MAX):
         try:
             if portion.others:

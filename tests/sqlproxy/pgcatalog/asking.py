@@ -125,8 +125,10 @@ class Ours:
         settings = _Settings({**shown_settings(), **self.settings, **known})
         return Env(now=NOW, session=settings, act=act)
 
-    async def answer(self, found: BoundWith, values: Items[object] = ()) -> list[Row]:
-        """Raises SqlError."""
+    async def answer(
+        self, found: BoundWith, values: Items[object] = (), kept: list[Any] | None = None
+    ) -> list[Row]:
+        """`kept`: as a session's plan has it. Raises SqlError."""
         declared, env = self.declared, self._env()
         facts = {"query": "", "started": NOW, "txid": None}
         asked = (self.cluster, declared.contents, declared.relations(), found.asks, facts, None)
@@ -147,7 +149,8 @@ class Ours:
         if isinstance(plan, ConstantPlan | ListingPlan):
             made = list(plan.rows(env))
         else:
-            batches = self.analytic.rows(bound, None, env, Touched(), "")  # type: ignore[arg-type]
+            reads: Any = None
+            batches = self.analytic.rows(bound, reads, env, Touched(), "", kept)
             made = [row async for batch in batches for row in batch]
         if outs is not None:
             made = [tuple(fn(row, env) for fn in outs) for row in made]
