@@ -598,6 +598,15 @@ class Expressions:
         return d.member(left, f"SELECT {_packed(masked)} FROM ({rows}) AS {name}, {masks}")
 
     @staticmethod
+    def whole_row_among(pairs: Sequence[tuple[Text, Text]], source: str) -> Text:
+        """Whether a row, the first of each pair, is one of the source's, the second ones; false if
+        one of them has a NULL.
+        """
+        there = d.conjunction([d.test(pair[1], "IS NOT NULL") for pair in pairs])
+        listed = f"SELECT {_packed([pair[1] for pair in pairs])} FROM {source} WHERE {there}"
+        return d.member(_packed([pair[0] for pair in pairs]), listed)
+
+    @staticmethod
     def equal_row(pairs: Sequence[tuple[Text, Text]]) -> Text:
         """What a row that `row_of` found is: equal, or perhaps if it has a NULL."""
         nulls = d.disjunction([d.test(pair[0], "IS NULL") for pair in pairs])

@@ -292,13 +292,13 @@ class Selects:
             )
             made = Sql(text, expr.oid, only.held + "[]")
             return nested(self.expressions, made) if r.element_of(only.oid) else made
-        return self._compared(expr, inner)
+        return self._compared(expr, inner, needed=asked is not None)
 
-    def _compared(self, expr: SubQuery, inner: Query) -> Sql:
-        """left op ANY (…), op ALL (…), or = a row."""
+    def _compared(self, expr: SubQuery, inner: Query, *, needed: bool) -> Sql:
+        """left op ANY (…), op ALL (…), or = a row. `needed`: NULL is as good as false."""
         left = [self.expressions.sql(one) for one in expr.left]
         if len(left) != 1 or expr.kind == "scalar":
-            return self._rows(expr, left, inner)
+            return self._rows(expr, left, inner, needed=needed)
         name = self._name()
         value = inner.under(name)[0]
         pair = self.expressions.pair(left[0], value)
@@ -313,9 +313,9 @@ class Selects:
             raise unsupported(f"the operator {operator} with a subquery")
         return Sql(d.infix(pair[0], f"{operator} {word}", body), oids.BOOL, "BOOLEAN")
 
-    def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query) -> Sql:
+    def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query, *, needed: bool) -> Sql:
         """A row op ANY: true if it is so of any row, NULL if it may be, else false; op ALL
-        accordingly; or op one row.
+        accordingly; or op one row. If it is needed that a row is IN, a semi join finds it.
         """
         operator = "<>" if expr.operator == "!=" else expr.operator
         if operator not in ("=", "<>", "<", "<=", ">", ">="):
@@ -326,6 +326,9 @@ class Selects:
             raise unsupported("comparing rows of these types with a subquery")
         compared = [pair for pair in pairs if pair]
         hashed = _hashed(expr, operator)
+        if hashed and needed and expr.kind == "any":
+            rows = self.expressions.whole_row_among(compared, f"({inner.text}) AS {name}")
+            return Sql(rows, oids.BOOL, "BOOLEAN")
         # of what is hashed, the rows with NULL are left, of which there are few
         rest = d.disjunction([d.test(pair[1], "IS NULL") for pair in compared])
         where = f" WHERE {rest}" if hashed else ""

@@ -1,0 +1,130 @@
+"""What was rendered of a query serves its next run, and only one that it is right for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sqlproxy.analytic.renderings import Rendering
+from sqlproxy.pg.answers import Row
+from tests.sqlproxy.pgcatalog import sample
+from tests.sqlproxy.pgcatalog.asking import Ours
+
+JOIN = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 'public'"
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Ours]:
+    found = Ours()
+    yield found
+    found.close()
+
+
+class Plan:
+    """One bound statement, run by several runs."""
+
+    def __init__(self, ours: Ours, text: str, *types: int) -> None:
+        self._ours, self.found = ours, ours.bound(text, types)
+        self.kept: list[Any] = []
+
+    def __call__(self, *values: object) -> list[Row]:
+        return self._ours.loop.run_until_complete(self._ours.answer(self.found, values, self.kept))
+
+
+def test_a_query_is_rendered_once(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendering it costs more than asking DuckDB."""
+    rendered = 0
+    render = Rendering.render
+
+    def counted(self: Rendering, make: Any) -> None:
+        nonlocal rendered
+        rendered += 1
+        render(self, make)
+
+    monkeypatch.setattr(Rendering, "render", counted)
+    plan = Plan(ours, f"SELECT relname, pg_table_is_visible(c.oid) {JOIN} ORDER BY 1")
+    first = plan()
+    assert first
+    assert plan() == plan() == first
+    assert rendered == 1
+
+
+def test_rows_are_those_of_the_run(ours: Ours) -> None:
+    """Who keeps what was rendered shows a catalog of yesterday."""
+    plan = Plan(ours, f"SELECT relname {JOIN} AND relkind = 'r' ORDER BY 1")
+    before = plan()
+    relations = list(sample.relations())
+    gone = next(one for one in relations if (one.name,) in before)
+    try:
+        ours.show(one for one in relations if one is not gone)
+        assert plan() == [row for row in before if row != (gone.name,)]
+    finally:
+        ours.show(relations)
+    assert plan() == before
+
+
+def test_values_are_those_of_the_run(ours: Ours) -> None:
+    """What stands in DuckDB's text is another run's parameter, or one that only equals it."""
+    plan = Plan(ours, f"SELECT $1 || relname {JOIN} AND relname < $2 ORDER BY 1", 25, 25)
+    both = [plan("a", "m"), plan("b", "m"), plan("b", "p")]
+    assert both == [
+        Plan(ours, f"SELECT $1 || relname {JOIN} AND relname < $2 ORDER BY 1", 25, 25)(*one)
+        for one in (("a", "m"), ("b", "m"), ("b", "p"))
+    ]
+    assert both[0] != both[1]
+    plan = Plan(ours, f"SELECT count(*), $1::text {JOIN} GROUP BY 2", 1700)
+    assert [plan(Decimal(one))[0][1] for one in ("1", "1.0", "1.00")] == ["1", "1.0", "1.00"]
+
+
+def test_what_a_session_says_is_asked_of_it(ours: Ours) -> None:
+    """Another user's name, or another zone's hour, stands in the text."""
+    plan = Plan(ours, f"SELECT count(*), current_user, current_setting('TimeZone') {JOIN}")
+    try:
+        assert plan()[0][1:] == ("postgres", "UTC")
+        ours.user = "somebody"
+        assert plan()[0][1:] == ("somebody", "UTC")
+        ours.user = "postgres"
+        assert plan()[0][1:] == ("postgres", "UTC")
+    finally:
+        ours.user = "postgres"
+
+
+@pytest.mark.parametrize("asked", ["now()", "'today'::text::date", "statement_timestamp()"])
+def test_a_moment_is_not_kept(ours: Ours, asked: str) -> None:
+    """The time stands still for whoever asks twice."""
+    plan = Plan(ours, f"SELECT count(*), {asked} {JOIN}")
+    plan()
+    assert plan.kept == []
+
+
+def test_what_a_function_found_is_looked_for_again(ours: Ours) -> None:
+    """A constant that is made of the catalog outlives what it was made of."""
+    plan = Plan(ours, f"SELECT count(*), 'item'::regclass::oid::int8 {JOIN}")
+    (first,) = plan()
+    (kept,) = plan.kept
+    assert plan() == [first]
+    assert plan.kept == [kept]
+    ours.show(sample.relations())  # declared anew: another moment
+    assert plan() == [first]
+    assert plan.kept[-1] is not kept
+
+
+def test_two_runs_at_once_have_one_each(ours: Ours) -> None:
+    """Functions in DuckDB ask the environment of the other one's run."""
+    plan = Plan(ours, f"SELECT relname, current_setting($1 || relname, true) {JOIN} ORDER BY 1", 25)
+
+    async def both() -> list[list[Row]]:
+        found = plan.found
+        return list(
+            await asyncio.gather(
+                *(ours.answer(found, (one,), plan.kept) for one in ("x.", "y.", "x."))
+            )
+        )
+
+    answers = ours.loop.run_until_complete(both())
+    assert answers[0] == answers[1] == answers[2]
+    assert len({id(one) for one in plan.kept}) == 3
