@@ -131,7 +131,7 @@ class DuckAnalytic:
             # no value is longer than all that was read and said, if nothing makes more of it
             if selects.grows or functions.made or (len(text) + read) * _VECTOR > memory.now().limit:
                 text = weighed(text, query.columns, functions)
-            running = await self._engine.run(text, tables, functions, careful=careful)
+            running = self._engine.run(text, tables, functions, careful=careful)
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):

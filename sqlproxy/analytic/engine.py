@@ -136,17 +136,11 @@ class Engine:
             timed.count()
             del future  # it has the error, whose frames have it, and all that the call had
 
-    async def run(
+    def run(
         self, text: str, tables: dict[str, pa.Table], functions: Functions, *, careful: bool = False
     ) -> Running:
-        """Start a query; `careful`: after a fault. Raises SqlError."""
-        running = Running(self, functions, careful=careful)
-        try:
-            await running.start(text, tables)
-        except BaseException:
-            await running.close()
-            raise
-        return running
+        """A query, which begins when its first rows are asked for; `careful`: after a fault."""
+        return Running(self, text, tables, functions, careful=careful)
 
     def used(self, size: int) -> None:
         """A query has read or made so many bytes. What one took that did not get to its end is not
@@ -170,8 +164,17 @@ class Engine:
 class Running:
     """One query under way: batches, until `close`."""
 
-    def __init__(self, engine: Engine, functions: Functions, *, careful: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        text: str,
+        tables: dict[str, pa.Table],
+        functions: Functions,
+        *,
+        careful: bool = False,
+    ) -> None:
         self._engine, self._functions, self._careful = engine, functions, careful
+        self._text, self._tables = text, tables
         self._database: Database | None = None
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._reader: pa.RecordBatchReader | None = None
@@ -181,11 +184,8 @@ class Running:
         self._budget = memory.now()
         self._made: list[str] = []
 
-    async def start(self, text: str, tables: dict[str, pa.Table]) -> None:
-        await self._call(self._start, text, tables)
-
-    def _start(self, text: str, tables: dict[str, pa.Table]) -> None:
-        who = self._budget.who
+    def _start(self) -> None:
+        who, tables = self._budget.who, self._tables
         self._database = self._engine.databases.enter(who, careful=self._careful)
         self._cursor = cursor = self._database.root.cursor()
         for name, table in tables.items():
@@ -202,7 +202,7 @@ class Running:
                 side_effects=one.volatile,
             )
             self._made.append(one.name)
-        relation: Any = cursor.sql(text)
+        relation: Any = cursor.sql(self._text)
         wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
         self._engine.used(sum(table.nbytes for table in tables.values()))
         rows = _MADE_ROWS if self._functions.made else SQL_ANALYTIC_FETCH_ROWS
@@ -210,9 +210,11 @@ class Running:
         self._reader = relation.to_arrow_reader(rows)
 
     async def next(self, convert: Callable[[pa.RecordBatch], Sequence[object]]) -> Sequence[Any]:
-        """What `convert` makes of the next rows; nothing at the end."""
+        """What `convert` makes of the next rows; nothing at the end. Raises SqlError."""
 
         def read() -> Sequence[Any]:
+            if self._reader is None:
+                self._start()
             rows: list[object] = []
             size = 0
             while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < self._budget.piece:

@@ -12,7 +12,7 @@ from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.front.types.registry import element_of, format_type
 from sqlproxy.pg import arrays, datetimes, intervals, jsonpaths, jsons, numbers, oids
 from sqlproxy.pg.bytea import read_bytea
-from sqlproxy.pg.style import Style, invalid_syntax
+from sqlproxy.pg.style import DEFAULT, Style, invalid_syntax
 from sqlproxy.values import enums
 from sqlproxy.values.errors import INVALID_TEXT, SqlError, unsupported
 from sqlproxy.values.interval import Interval
@@ -27,6 +27,8 @@ _BOOLS: Final = {
 
 
 VECTORS: Final = frozenset((oids.INT2VECTOR, oids.OIDVECTOR))
+_OF_TIME: Final = frozenset((1082, 1083, 1114, 1184, 1182, 1183, 1115, 1185))
+"""Of moments, days and times, and arrays of them: `now` and `today` are read as such."""
 _UUID_CHARS_MAX: Final = 64  # with all its hyphens and braces
 
 
@@ -65,9 +67,18 @@ def _same(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=512)
 def reader(oid: int, style: Style, typmod: int = -1) -> Reader:
-    """What reads the text of a type. Raises 0A000: values of that type do not exist here."""
+    """What reads the text of a type. Raises 0A000: values of that type do not exist here. One that
+    knows a transaction's time is that transaction's, and is not kept for others.
+    """
+    if oid not in _OF_TIME:
+        return _reader(oid, DEFAULT, typmod)
+    make = _reader if style.now is None else _reader.__wrapped__
+    return make(oid, style, typmod)
+
+
+@lru_cache(maxsize=512)
+def _reader(oid: int, style: Style, typmod: int) -> Reader:
     if oid in VECTORS:
         read = reader(element_of(oid), style)
         return lambda text: [read(part) for part in text.split()]

@@ -191,7 +191,7 @@ async def test_g10_a_sort_does_not_fill_the_disk(
     text = f"SELECT i FROM ({rows}) ORDER BY s"
 
     async def asked() -> int:
-        running = await engine.run(text, {}, Functions())
+        running = engine.run(text, {}, Functions())
         try:
             return len(await running.next(lambda batch: batch.to_pylist()))
         finally:
@@ -215,7 +215,7 @@ async def test_g10_a_greedy_user_is_refused_and_the_other_is_not(tmp_path: Path)
         budget = Budget(Share(MOST), MOST)
         budget.serve(Use(name))
         with spending(budget):
-            running = await engine.run(text.format(rows), {}, Functions())
+            running = engine.run(text.format(rows), {}, Functions())
             try:
                 while await running.next(lambda batch: batch.to_pylist()):
                     pass

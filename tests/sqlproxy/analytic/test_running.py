@@ -159,12 +159,14 @@ async def test_a_query_that_is_cancelled_as_it_starts_ends(tmp_path: Path) -> No
     text = "SELECT count(*) FROM range(10000000000000)"
     for turns in range(6):
         share.worn = 0
-        starting = asyncio.ensure_future(engine.run(text, {}, Functions()))
+        running = engine.run(text, {}, Functions())
+        starting = asyncio.ensure_future(running.next(lambda batch: batch.to_pylist()))
         for _ in range(2 + turns):
             await asyncio.sleep(0)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
+        await running.close()
     assert share.worn > SQL_TRIM_BYTES
     engine.close()
 
