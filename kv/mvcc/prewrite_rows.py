@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kv.base.keys import from_u64
+from kv.base.keys import from_u64, u64
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed_rows import PackedKeys, unpack_values
@@ -66,11 +66,14 @@ def prewrite_rows(
     if guards is not None and (met := guards.meets_any(keys, start_ts, m.user)) is not None:
         raise key_guarded(*met, now_ms)
     if checked or absent:
-        for key, old in zip(keys, view.many_cur(keys), strict=True):
-            if old is not None and absent:  # first: to run it again would not help
-                _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
-            if old is not None and checked and from_u64(old) > start_ts:
-                raise write_conflict(key, from_u64(old), start_ts)
+        olds = view.many_cur(keys)
+        newest = max([old[:8] for old in olds if old is not None], default=b"")
+        if newest and (absent or newest > u64(start_ts)):
+            for key, old in zip(keys, olds, strict=True):
+                if old is not None and absent:  # first: to run it again would not help
+                    _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
+                if old is not None and checked and from_u64(old) > start_ts:
+                    raise write_conflict(key, from_u64(old), start_ts)
     if keys:
         lived = ttl_ms + lived_ms(start_ts, now_ms)
         lock = Lock(start_ts, OP_PUT, lived, anchor, 0, None, user=m.user)

@@ -12,10 +12,11 @@ at its share of rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from struct import pack
+from typing import Final
 from zlib import crc32
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
@@ -27,6 +28,7 @@ from kv.mvcc.get import check_readable, refuse_locked, version_at
 from kv.mvcc.records import TOMBSTONE, expiry_of, hist_key
 from kv.mvcc.view import ReadView
 
+_NEWEST: Final = b"\xff" * 8
 SLICE_ROWS_MIN = 16  # of one slice: after many tombstones, `limit` alone would be one row at a time
 
 Item = tuple[bytes, bytes, int]  # key, value, version
@@ -64,9 +66,22 @@ def scan(
     items: list[Item] = []
     low, high, seen, size = start, end, 0, 0
     resume: bytes | None = None
+    at = u64(read_ts) if read_ts else _NEWEST
     while seen < rows_max and size < bytes_max:
         n = min(rows_max - seen, max(SLICE_ROWS_MIN, limit - len(items)))
         rows = view.scan("cur", low, high, reverse=reverse, limit=n, bytes_max=bytes_max - size)
+        if rows and len(rows) <= limit - len(items) and (plain := _plain(rows, at)) is not None:
+            items += plain
+            seen += len(rows)
+            size += sum([len(key) + len(record) for key, record in rows])
+            resume = rows[-1][0] if reverse else rows[-1][0] + b"\x00"
+            if len(items) >= limit or size >= bytes_max:
+                break
+            if len(rows) < n:
+                resume = None
+                break
+            low, high = (low, resume) if reverse else (resume, high)
+            continue
         for key, record in rows:
             seen += 1
             size += len(key) + len(record)
@@ -92,6 +107,28 @@ def scan(
         looked_at = (resume, end) if reverse else (start, resume)
     refuse_locked(view, view.locked_keys(*looked_at), read_ts, ignore, now_ms)
     return Page(items, resume, seen)
+
+
+def _plain(rows: Sequence[tuple[bytes, bytes]], at: bytes) -> list[Item] | None:
+    """What a reader at this time sees of rows that are all plain and old enough, or gone; None:
+    they have to be looked at one by one.
+    """
+    found = [
+        (key, record[9:-CRC_BYTES], int.from_bytes(record[:8], "big"))
+        for key, record in rows
+        if not record[8] and record[:8] <= at and crc32(record, crc32(key)) == CRC_OK
+    ]
+    if len(found) < len(rows) and len(found) + _gone(rows, at) < len(rows):
+        return None
+    return found
+
+
+def _gone(rows: Sequence[tuple[bytes, bytes]], at: bytes) -> int:
+    """How many of the rows are deleted ones, which may lie there for long."""
+    return sum(
+        record[8] == TOMBSTONE and record[:8] <= at and crc32(record, crc32(key)) == CRC_OK
+        for key, record in rows
+    )
 
 
 def _expiry(view: ReadView, key: bytes, record: bytes, version: int) -> int:
@@ -135,13 +172,7 @@ def scan_values(
             for key, record in rows
             if crc32(record, crc32(key)) == CRC_OK and not record[8] and record[:8] <= at
         ]
-        gone = 0
-        if len(values) < len(rows):  # deleted rows may lie among them for long
-            gone = sum(
-                record[8] == TOMBSTONE and record[:8] <= at and crc32(record, crc32(key)) == CRC_OK
-                for key, record in rows
-            )
-        if len(values) + gone == len(rows):
+        if len(values) == len(rows) or len(values) + _gone(rows, at) == len(rows):
             resume = rows[-1][0] + b"\x00" if rows else None
             if resume is not None and end and resume >= end:
                 resume = None

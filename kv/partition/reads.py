@@ -98,7 +98,7 @@ def bytes_of(r: list[object], result: list[Any]) -> int:
         return 0
     if r[1] == SCAN_VALUES or r[1] == SCAN_SEALED:
         return sum(map(len, result[0]))
-    return sum(len(key) + len(value) for key, value, _ in result[0])
+    return sum([len(key) + len(value) for key, value, _ in result[0]])
 
 
 def must_wait(view: Evaluated, r: list[object], read_ts: int) -> Entry | None:

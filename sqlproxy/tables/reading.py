@@ -16,11 +16,20 @@ reported as damage, never passed over.
 from __future__ import annotations
 
 from asyncio import gather
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kv.base.accounts import Use
 from kv.base.errors import Corruption
@@ -82,6 +91,11 @@ class Reads(Protocol):
         `sqlproxy.rows.arrow_pages`; None: it has to be `scan_values`.
         """
         ...
+
+
+def _all_stored(rows: Iterable[tuple[bytes, tuple[object, ...], int]]) -> list[Stored]:
+    """A named tuple's constructor is Python's, this one is C's."""
+    return cast("list[Stored]", list(map(partial(tuple.__new__, Stored), rows)))
 
 
 class Stored(NamedTuple):
@@ -346,7 +360,7 @@ class TableReader:
             async for rows in found:
                 keys, raws, versions = zip(*rows, strict=True)
                 decoded = self._rows.decode_rows(keys, raws)
-                yield list(map(Stored, keys, decoded, versions))
+                yield _all_stored(zip(keys, decoded, versions, strict=True))
             return
         async for entries in found:
             if self.covered:

@@ -725,9 +725,10 @@ class _Assignments:
         olds = [old for old, _ in rows]
         await self._write(work, writer, olds, new)
         await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
-        gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
-        children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
-        await children.follow(self._table, gone)
+        if work.tables.referring_to(self._table.id):
+            gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
+            children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
+            await children.follow(self._table, gone)
         return new, returned
 
     async def _write(
@@ -918,8 +919,9 @@ class DeletePlan:
         else:
             for at in _slices(len(olds)):
                 writer.delete_many(work.t, olds[at])
-        children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
-        await children.follow(self.table, [Gone(old, None) for old, _ in rows])
+        if work.tables.referring_to(self.table.id):
+            children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
+            await children.follow(self.table, [Gone(old, None) for old in olds])
         outcome = Outcome(len(rows), writers=[writer])
         if self._returning.numbered:
             await work.reserve(_times(self._returning.taken, len(rows)))
@@ -927,8 +929,8 @@ class DeletePlan:
                 lambda seen: self._returning(seen, work.env), [seen for _, seen in rows]
             )
             return outcome
-        for _, seen in rows:
-            outcome.rows += self.returned(seen, work.env)
+        if self._returning:
+            outcome.rows = [self._returning(seen, work.env) for _, seen in rows]
         return outcome
 
     def returned(self, seen: Values, env: Env) -> list[Row]:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
@@ -365,11 +366,15 @@ class WriteBuffer:
         """
         if page.resume is not None:  # forward: the next start; reverse: the next end
             start, end = (page.resume, end) if reverse else (start, page.resume)
+        written = self.written_between(start, end, reverse=reverse)
+        first = next(written, None)
+        if first is None and len(page.items) <= limit:
+            return page
         rows = iter(page.items)
         row = next(rows, None)
         items: list[Row] = []
         size = 0
-        for op in self.written_between(start, end, reverse=reverse):
+        for op in () if first is None else chain((first,), written):
             while row is not None and (row[0] > op.key if reverse else row[0] < op.key):
                 items.append(row)
                 row = next(rows, None)

@@ -273,18 +273,19 @@ class BulkTransactions:
         commit_ts: int,
         *,
         anchor: bytes | None = None,
-        pages: Callable[[], int] = int,
+        pages: Callable[[], int] | None = None,
     ) -> list[bytes]:
         """`resolve_rows` for a caller that knows by `prewrite_rows` what it laid, and need not have
         the rows. The first keys of chunks that were not there and whole (a run before a crash, a
         reader that was faster): go over their rows. One chunk after the other with rests between
         them, as after a load, while others use the loop. `anchor`: only what has its record there,
-        if somebody else says what was laid. `pages`: that scans of this client have read through
-        such chunks; while they go on, so long, none is resolved: they have somebody who waits.
+        if somebody else says what was laid. `pages`: it does not rest, since the next
+        statement may write these rows, but waits while scans of this client read so many pages
+        through such chunks.
         """
         of = () if anchor is None else (anchor,)
         missed: list[bytes] = []
-        alone, seen = False, 0
+        alone, seen = pages is not None, 0
         waiting = deque(laid)
         rests = Rests(self.timers, self._loop_s)
 
@@ -305,13 +306,14 @@ class BulkTransactions:
                 missed.append(first)
 
         while waiting:
-            while seen != (seen := pages()) and not rests.yields.passed:
+            while pages and seen != (seen := pages()) and not rests.yields.passed:
                 await sleep(self.timers, LOAD_SCANS_LOOK_MS / 1000)
             began = self.timers.monotonic()
             async with together() as tasks:
                 for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):
                     tasks.create_task(one(*waiting.popleft()))
-            alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
+            if not pages:
+                alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
         return missed
 
 

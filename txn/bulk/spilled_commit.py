@@ -13,13 +13,13 @@ down by then is rolled back, or expires.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from kv.base.errors import ConditionFailed, Moved
-from kv.base.limits import LARGE_IN_FLIGHT_MAX
-from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
+from kv.base.limits import LARGE_IN_FLIGHT_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op
 from txn.buffered.write_buffer import WriteBuffer
 from txn.bulk.bulk_transactions import BulkTransaction, BulkTransactions
@@ -30,6 +30,7 @@ from txn.shared.together import together
 from txn.shared.wait_terms import Terms
 
 _MOVES_MAX: Final = 4
+_ROWS: Final = frozenset((OP_PUT, OP_DELETE))
 
 
 class Portion:
@@ -37,12 +38,17 @@ class Portion:
 
     __slots__ = ("keys", "new_keys", "new_values", "others", "values")
 
-    def __init__(self, ops: Iterable[Op]) -> None:
+    def __init__(self, ops: Sequence[Op]) -> None:
+        """Of one op at least."""
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
         self.new_keys: list[bytes] = []  # puts where nothing may be
         self.new_values: list[bytes | None] = []
         self.others: list[Op] = []  # with another condition, or a time to live, …
+        kinds, keys, values, conds, ttls = zip(*ops, strict=True)
+        if set(ttls) == {0} and set(conds) == {None} and set(kinds) <= _ROWS:
+            self.keys, self.values = list(keys), list(values)
+            return
         for op in ops:
             if op.kind == OP_PUT and op.cond == 0 and not op.ttl_ms:
                 self.new_keys.append(op.key)
@@ -59,7 +65,12 @@ class Portion:
 
 def portions(ops: Iterator[Op], anchor: bytes) -> Iterator[Portion]:
     """All ops but the anchor's, in portions of a legal size."""
-    return map(Portion, runs((op for op in ops if op.key != anchor), op_bytes))
+    while some := list(islice(ops, PREWRITE_KEYS_MAX)):
+        some = [op for op in some if op.key != anchor]
+        if sum([len(op.key) + len(op.value or b"") for op in some]) <= PREWRITE_BYTES_MAX:
+            yield from (Portion(some),) if some else ()
+        else:
+            yield from map(Portion, runs(some, op_bytes))
 
 
 class LargeCommit:
@@ -72,7 +83,7 @@ class LargeCommit:
         start_ts: int,
         buffer: WriteBuffer,
         terms: Terms,
-        pages: Callable[[], int] = int,
+        pages: Callable[[], int] | None = None,
     ) -> None:
         """`pages`: see `BulkTransactions.resolve_laid`."""
         self._bulk, self._buffer, self._pages = bulk, buffer, pages

@@ -298,9 +298,8 @@ class Reader:
             except Moved:
                 await reading.moved()
                 continue
-            for key, value, version in rows:
-                items.append((key, value, version))
-                size += len(key) + len(value)
+            items += map(tuple, rows)
+            size += sum([len(key) + len(value) for key, value, _ in rows])
             if resume is None or len(items) >= limit or size >= SCAN_PAGE_BYTES_MAX:
                 return ScanPage(items, resume, read_ts)
             start, end = (start, resume) if reverse else (resume, end)
