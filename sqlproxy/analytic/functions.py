@@ -72,6 +72,23 @@ def _once_each(column: pa.Array, each: Callable[[pa.Array], pa.Array]) -> pa.Arr
     return made.take(encoded.indices)
 
 
+def _once_each_row(
+    row_fn: Callable[[Sequence[object]], object],
+    rows: Sequence[tuple[object, ...]],
+    budget: memory.Budget,
+) -> list[object] | None:
+    """The same of rows of several columns."""
+    distinct = dict.fromkeys(rows)
+    if 2 * len(distinct) > len(rows):
+        return None
+    columns = list(zip(*distinct, strict=True))
+    found = dict(zip(distinct, _values(row_fn, columns, budget), strict=True))
+    made = [found[row] for row in rows]
+    if sum(len(one) for one in made if isinstance(one, str | bytes)) > SQL_PIECE_BYTES:
+        return None
+    return made
+
+
 def _is_hashed(kind: pa.DataType) -> bool:
     types = pa.types
     return any(
@@ -182,7 +199,14 @@ class Functions:
                 users(column, shape.oid, shape.held)
                 for column, shape in zip(columns, parameters, strict=True)
             ]
-            return array_of(_values(row_fn, given, budget), result.oid, result.held)
+            values = None
+            if by_column is _once_each and len(columns) > 1:
+                kinds = [column.type for column in columns]
+                if all(_is_hashed(kind) or pa.types.is_boolean(kind) for kind in kinds):
+                    values = _once_each_row(row_fn, list(zip(*given, strict=True)), budget)
+            if values is None:
+                values = _values(row_fn, given, budget)
+            return array_of(values, result.oid, result.held)
 
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()
