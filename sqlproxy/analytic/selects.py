@@ -327,8 +327,8 @@ class Selects:
         compared = [pair for pair in pairs if pair]
         hashed = _hashed(expr, operator)
         if hashed and needed and expr.kind == "any":
-            rows = self.expressions.whole_row_among(compared, f"({inner.text}) AS {name}")
-            return Sql(rows, oids.BOOL, "BOOLEAN")
+            found = self.expressions.whole_row_among(compared, f"({inner.text}) AS {name}")
+            return Sql(found, oids.BOOL, "BOOLEAN")
         # of what is hashed, the rows with NULL are left, of which there are few
         rest = d.disjunction([d.test(pair[1], "IS NULL") for pair in compared])
         where = f" WHERE {rest}" if hashed else ""
@@ -342,10 +342,10 @@ class Selects:
         text = d.primary(f"(SELECT {held} FROM ({inner.text}) AS {name}{where})")
         if hashed:
             rows = f"SELECT * FROM ({inner.text}) AS {name} WHERE {d.negation(rest)}"
-            found = self.expressions.equal_row(compared)
+            equal = self.expressions.equal_row(compared)
             if expr.kind == "all":
-                found = d.negation(found)
-            text = d.case([(self.expressions.row_of(compared, rows, name), found)], text)
+                equal = d.negation(equal)
+            text = d.case([(self.expressions.row_of(compared, rows, name), equal)], text)
         return Sql(text, oids.BOOL, "BOOLEAN")
 
     # -- queries
