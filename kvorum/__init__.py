@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         UnknownOutcome,
         WriteConflict,
     )
-    from kvorum.api.handles import Handle
+    from kvorum.api.handles import Enqueued, Handle
     from kvorum.api.model import (
         Column,
         Delete,
@@ -89,7 +89,7 @@ _HOMES = {
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
     "kvorum.sdk.database": "AsyncDatabase",
-    "kvorum.api.handles": "Handle",
+    "kvorum.api.handles": "Enqueued Handle",
     "kvorum.api.model": (
         "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
         "TxnState"
@@ -128,6 +128,7 @@ __all__ = [
     "Database",
     "DeadlineExceeded",
     "Delete",
+    "Enqueued",
     "Event",
     "Flow",
     "Handle",

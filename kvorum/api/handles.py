@@ -16,6 +16,16 @@ Workflow = Callable[[Flow, A], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
+class Enqueued:
+    """`id` of a procedure; `earlier`: why it is one that was submitted before: "deduplicated",
+    "debounced"; "" = it is a new one.
+    """
+
+    id: int
+    earlier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Handle(Generic[T]):
     """`id` is for everything else that can be done with a procedure; `db.result(handle)` gives a T
     instead of plain data.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +32,29 @@ def moment_ms(what: str, at: datetime | int | None) -> int:
             raise InvalidArgument(f"{what}={at} has no time zone: give it one, such as UTC")
         return int(at.timestamp() * 1000)
     return at or 0
+
+
+def queue_options(
+    *,
+    key: str = "",
+    dedup: str = "",
+    dedup_ms: int = 0,
+    debounce_ms: int = 0,
+    debounce_max_ms: int = 0,
+    debounce: str = "",
+    needs: Mapping[str, float | str] | None = None,
+) -> dict[str, Any]:
+    """Of them what was given."""
+    found: dict[str, object] = {
+        "key": key,
+        "dedup": dedup,
+        "dedup_ms": dedup_ms,
+        "debounce_ms": debounce_ms,
+        "debounce_max_ms": debounce_max_ms,
+        "debounce": debounce,
+        "needs": dict(needs or {}),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def submitted(name: str | Declared, args: object) -> Any:

@@ -211,7 +211,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "drop_table": Row("table.drop", _of_table),
     "control": Row("procedure.{0}"),
     "access": Row("{0}"),
-    "submit": Row("procedure.submit", _of_type, lambda id: {"procedure": id}),
+    "submit": Row("procedure.submit", _of_type, lambda id: {"procedure": int(id)}),
     "procedure": Row("procedure.get", _of_procedure),
     "procedures": Row("procedure.list"),
     "procedure_page": Row("procedure.list"),

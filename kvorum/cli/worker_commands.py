@@ -11,6 +11,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_THREADS_DEFAULT, WORKER_SLOTS_DEFAULT, WORKER_SLOTS_MAX
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
+from procedures.engine.needs import Needs, checked
 
 if TYPE_CHECKING:
     from procedures.pools.worker import Worker
@@ -30,6 +31,10 @@ def worker(
         int, typer.Option(help="Of them with steps that are plain (not async) methods.", min=1)
     ] = PROCEDURE_THREADS_DEFAULT,
     name: Annotated[str, typer.Option(help="Its name; made up if left out.")] = "",
+    has: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=AMOUNT or NAME=LABEL of what procedures need: gpu=1, zone=eu."),
+    ] = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -59,9 +64,24 @@ def worker(
         if scheme != "kvorum":
             raise InvalidArgument(f"--connect {connect}: a worker needs HOST:BASE of nodes")
         tls = tls_for(connect or DEFAULT)
-        uvloop.run(serve(addresses, names, pool, slots, threads, name, ready, tls))
+        uvloop.run(
+            serve(addresses, names, pool, slots, threads, name, ready, tls, _capacity(has or []))
+        )
     except KvorumError as e:
         output.die(e, as_json=json)
+
+
+def _capacity(said: list[str]) -> Needs:
+    found: dict[str, float | str] = {}
+    for one in said:
+        name, is_given, value = one.partition("=")
+        if not is_given:
+            raise InvalidArgument(f"--has wants NAME=AMOUNT or NAME=LABEL, got {one!r:.60}")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = value
+    return checked("--has", found)
 
 
 def workers(connect: Connect = None, json: Json = False) -> None:

@@ -20,6 +20,7 @@ from procedures.pools.worker_permissions import check_kin, pools_of, written
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_LISTS,
+    PROC_OF_TYPES,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
@@ -58,6 +59,11 @@ class Named:
             return ()  # the master's door asks
         if verb.number == PROC_CONTROL and row[verb.at("what")] in PROC_LISTS:
             return ((frozenset({Action.CONNECT}), CLUSTER),)  # what he may not see is left out
+        if verb.number == PROC_CONTROL and row[verb.at("what")] in PROC_OF_TYPES:
+            said = plain_data.read(row[verb.at("args")], "arguments")
+            name = said.get("name") if isinstance(said, dict) else None
+            of = Resource(Kind.PROCEDURE_TYPE, name if isinstance(name, str) else "")
+            return ((frozenset({Action.OPERATE}), of),)
         if verb.number in (SNAPSHOT_RENEW, SNAPSHOT_RELEASE):
             mine = self._holder_of(row[verb.at("id")]) in (user, None)
             return ((frozenset({Action.CONNECT if mine else Action.OPERATE}), CLUSTER),)

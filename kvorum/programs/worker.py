@@ -34,6 +34,7 @@ from kvorum.steps.modules import load_types
 from kvorum.steps.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
+from procedures.engine.needs import Needs
 from procedures.pools.worker import Worker
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.catalog.visible_catalog import RemoteCatalog
@@ -94,6 +95,7 @@ async def serve(
     name: str,
     on_ready: Callable[[Worker], None],
     tls: Tls | None = None,
+    capacity: Needs = (),
 ) -> None:
     """Work until SIGTERM or SIGINT. Raises KvorumError if it cannot begin."""
     observability.start_if_asked()
@@ -131,6 +133,7 @@ async def serve(
         pid=os.getpid(),
         operations=tuple(handlers),
         runner=steps,
+        capacity=capacity,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)

@@ -5,7 +5,7 @@ What operators do to them: operating.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,13 +13,15 @@ from kv.base.errors import DeadlineExceeded
 from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
-from kvorum.api.handles import A, Handle, T, Workflow
+from kvorum.api.handles import A, Enqueued, Handle, T, Workflow
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import answer_of, result_of
 from kvorum.api.procedure_events import AsyncProcedureEvents
-from kvorum.api.submit_options import start_options, submitted
+from kvorum.api.submit_options import queue_options, start_options, submitted
+from kvorum.sdk.operating import myself
 from kvorum.sdk.operation_deadlines import MARGIN_MS
 from kvorum.sdk.tables import snapshot_at
+from procedures.engine.client import Earlier
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
@@ -59,6 +61,51 @@ class AsyncRunning:
         options = start_options(queue, priority, delay_ms, at, pool)
         args = submitted(name, args)
         return await self._backend.submit(procedure_name(name), args, nonce, options or None)
+
+    async def enqueue(
+        self,
+        name: str | Declared,
+        args: object = None,
+        *,
+        queue: str = "",
+        key: str = "",
+        dedup: str = "",
+        dedup_ms: int = 0,
+        debounce_ms: int = 0,
+        debounce_max_ms: int = 0,
+        debounce: str = "last",
+        needs: Mapping[str, float | str] | None = None,
+        nonce: str | None = None,
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> Enqueued:
+        """`submit`, with what queues can do (docs/guides/queues.md); whether an earlier one stands
+        for it.
+
+        key          of one key the queue runs one at a time (its `key_concurrent`), in the order of
+                     submission, and keys take turns
+        dedup        for `dedup_ms` after the first submission with this text it is the one; others
+                     start nothing
+        debounce_ms  begin so long after the last submission of this key, at most
+                     `debounce_max_ms` after the first, with the arguments of the "last" or the
+                     "first"
+        needs        of the worker that runs it: amounts and labels
+        """
+        options = start_options(queue, priority, delay_ms, at, pool)
+        options |= queue_options(
+            key=key,
+            dedup=dedup,
+            dedup_ms=dedup_ms,
+            debounce_ms=debounce_ms,
+            debounce_max_ms=debounce_max_ms,
+            debounce=debounce if debounce_ms else "",
+            needs=needs,
+        )
+        given = submitted(name, args)
+        id = await self._backend.submit(procedure_name(name), given, nonce, options or None)
+        return Enqueued(int(id), id.why if isinstance(id, Earlier) else "")
 
     async def start(
         self,
@@ -182,17 +229,93 @@ class AsyncRunning:
         kind: str = "queue",
         max_concurrent: int = 0,
         rate_per_s: float = 0,
+        rate: str = "",
+        burst: int = 0,
+        key_concurrent: int = 1,
+        key_rate: str = "",
+        key_burst: int = 0,
+        aging_ms: int = 0,
+        weights: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
-        and how many begin per second; 0 = no limit.
+        and how many begin per second, or `rate`: "100/1h"; 0 = no limit. What is left out is as if
+        it had never been set.
+
+        burst                           so many at once after a pause; 0 = one second's worth
+        key_concurrent, _rate, _burst   the same of each key of a queue; key_concurrent 0 = any
+                                        number
+        aging_ms                        waiting for so long counts as one priority; 0 = not
+        weights                         key → how many turns it has, in place of 1
         """
-        request = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
+        request: dict[str, Any] = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
         request["rate_per_s"] = rate_per_s
+        more: dict[str, Any] = {"rate": rate, "burst": burst, "key_rate": key_rate}
+        more |= {"key_burst": key_burst, "aging_ms": aging_ms, "weights": dict(weights or {})}
+        request |= {what: value for what, value in more.items() if value}  # older nodes know less
+        if key_concurrent != 1:
+            request["key_concurrent"] = key_concurrent
         return dict(await self._backend.control("queue.set", request))
+
+    async def queue(self, name: str) -> dict[str, Any]:
+        """What waits in a queue: how many, the oldest, and the same of each key (of the
+        QUEUE_KEYS_SHOWN_MAX that have most).
+        """
+        return dict(await self._backend.control("queue.show", {"name": name}))
 
     async def queues(self) -> list[dict[str, Any]]:
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return list(await self._backend.control("queue.list", {}))
+
+    async def versions(self, name: str | Declared | None = None) -> list[dict[str, Any]]:
+        """The versions of procedure types, or of one: how many live procedures each has, its share
+        of new ones, which workers have it, and whether these are safe to stop.
+        """
+        of = None if name is None else procedure_name(name)
+        return list((await self._backend.control("version.list", {"name": of}))["items"])
+
+    async def set_version(
+        self,
+        name: str | Declared,
+        *,
+        default: int | None = None,
+        ramp: int | None = None,
+        percent: float | None = None,
+        drain: int | None = None,
+        undrain: int | None = None,
+    ) -> dict[str, Any]:
+        """Choose the version that new procedures of a type begin with: the `default` (0 = the
+        newest), and `percent` of them with `ramp` (0 = none). `drain`: none begins with this one
+        any more; `undrain`: they may again. What is left out stays as it is.
+        """
+        request: dict[str, Any] = {"default": default, "ramp": ramp, "percent": percent}
+        request |= {"drain": drain, "undrain": undrain}
+        said = {what: value for what, value in request.items() if value is not None}
+        said["name"] = procedure_name(name)
+        return dict(await self._backend.control("version.set", said))
+
+    async def roll_back_version(self, name: str | Declared) -> dict[str, Any]:
+        """New procedures of a type begin with the version that they began with before."""
+        request = {"name": procedure_name(name)}
+        return dict(await self._backend.control("version.rollback", request))
+
+    async def move_version(
+        self,
+        name: str | Declared,
+        to: int,
+        *,
+        from_: int = 0,
+        dry_run: bool = False,
+        partial: bool = False,
+        reason: str = "",
+    ) -> dict[str, Any]:
+        """Let live procedures of a type (of version `from_`, 0 = of all others) go on with another
+        version, where the rule of `kvorum proc check-upgrade` allows it. Raises Refused
+        (NOT_MOVABLE, with their ids): some cannot, and none is moved (`partial`: the others are).
+        """
+        request: dict[str, Any] = {"name": procedure_name(name), "to": to, "dry_run": dry_run}
+        request |= {"partial": partial, "reason": reason or None, "from": from_ or None}
+        request["actor"] = myself()
+        return dict(await self._backend.control("version.move", request))
 
     async def procedure(
         self, procedure: int, *, wait_ms: int = 0, at: int | str | None = None

@@ -21,7 +21,7 @@ from kv.base.limits import (
     SCAN_ATTEMPTS_MAX,
     TXN_TTL_MS_DEFAULT,
 )
-from kvorum.api.handles import A, Handle, Workflow
+from kvorum.api.handles import A, Enqueued, Handle, Workflow
 from kvorum.api.model import (
     BatchOp,
     Bytes,
@@ -967,6 +967,55 @@ class Database(Facade[AsyncDatabase]):
             )
         )
 
+    def enqueue(
+        self,
+        name: str | Declared,
+        args: object = None,
+        *,
+        queue: str = "",
+        key: str = "",
+        dedup: str = "",
+        dedup_ms: int = 0,
+        debounce_ms: int = 0,
+        debounce_max_ms: int = 0,
+        debounce: str = "last",
+        needs: Mapping[str, float | str] | None = None,
+        nonce: str | None = None,
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> Enqueued:
+        """`submit`, with what queues can do (docs/guides/queues.md); whether an earlier one stands
+        for it.
+
+        key          of one key the queue runs one at a time (its `key_concurrent`), in the order of
+        submission, and keys take turns dedup        for `dedup_ms` after the first submission with
+        this text it is the one; others              start nothing debounce_ms  begin so long after
+        the last submission of this key, at most              `debounce_max_ms` after the first,
+        with the arguments of the "last" or the              "first" needs        of the worker that
+        runs it: amounts and labels
+        """
+        return self._call(
+            self._async.enqueue(
+                name,
+                args,
+                queue=queue,
+                key=key,
+                dedup=dedup,
+                dedup_ms=dedup_ms,
+                debounce_ms=debounce_ms,
+                debounce_max_ms=debounce_max_ms,
+                debounce=debounce,
+                needs=needs,
+                nonce=nonce,
+                priority=priority,
+                delay_ms=delay_ms,
+                at=at,
+                pool=pool,
+            )
+        )
+
     def start(
         self,
         workflow: Workflow[A, T],
@@ -1082,20 +1131,104 @@ class Database(Facade[AsyncDatabase]):
         return self._call(self._async.complete(token, result, error=error))
 
     def set_limit(
-        self, name: str, *, kind: str = "queue", max_concurrent: int = 0, rate_per_s: float = 0
+        self,
+        name: str,
+        *,
+        kind: str = "queue",
+        max_concurrent: int = 0,
+        rate_per_s: float = 0,
+        rate: str = "",
+        burst: int = 0,
+        key_concurrent: int = 1,
+        key_rate: str = "",
+        key_burst: int = 0,
+        aging_ms: int = 0,
+        weights: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
-        and how many begin per second; 0 = no limit.
+        and how many begin per second, or `rate`: "100/1h"; 0 = no limit. What is left out is as if
+        it had never been set.
+
+        burst                           so many at once after a pause; 0 = one second's worth
+        key_concurrent, _rate, _burst   the same of each key of a queue; key_concurrent 0 = any
+        number aging_ms                        waiting for so long counts as one priority; 0 = not
+        weights                         key → how many turns it has, in place of 1
         """
         return self._call(
             self._async.set_limit(
-                name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
+                name,
+                kind=kind,
+                max_concurrent=max_concurrent,
+                rate_per_s=rate_per_s,
+                rate=rate,
+                burst=burst,
+                key_concurrent=key_concurrent,
+                key_rate=key_rate,
+                key_burst=key_burst,
+                aging_ms=aging_ms,
+                weights=weights,
             )
         )
+
+    def queue(self, name: str) -> dict[str, Any]:
+        """What waits in a queue: how many, the oldest, and the same of each key (of the
+        QUEUE_KEYS_SHOWN_MAX that have most).
+        """
+        return self._call(self._async.queue(name))
 
     def queues(self) -> list[dict[str, Any]]:
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return self._call(self._async.queues())
+
+    def versions(self, name: str | Declared | None = None) -> list[dict[str, Any]]:
+        """The versions of procedure types, or of one: how many live procedures each has, its share
+        of new ones, which workers have it, and whether these are safe to stop.
+        """
+        return self._call(self._async.versions(name))
+
+    def set_version(
+        self,
+        name: str | Declared,
+        *,
+        default: int | None = None,
+        ramp: int | None = None,
+        percent: float | None = None,
+        drain: int | None = None,
+        undrain: int | None = None,
+    ) -> dict[str, Any]:
+        """Choose the version that new procedures of a type begin with: the `default` (0 = the
+        newest), and `percent` of them with `ramp` (0 = none). `drain`: none begins with this one
+        any more; `undrain`: they may again. What is left out stays as it is.
+        """
+        return self._call(
+            self._async.set_version(
+                name, default=default, ramp=ramp, percent=percent, drain=drain, undrain=undrain
+            )
+        )
+
+    def roll_back_version(self, name: str | Declared) -> dict[str, Any]:
+        """New procedures of a type begin with the version that they began with before."""
+        return self._call(self._async.roll_back_version(name))
+
+    def move_version(
+        self,
+        name: str | Declared,
+        to: int,
+        *,
+        from_: int = 0,
+        dry_run: bool = False,
+        partial: bool = False,
+        reason: str = "",
+    ) -> dict[str, Any]:
+        """Let live procedures of a type (of version `from_`, 0 = of all others) go on with another
+        version, where the rule of `kvorum proc check-upgrade` allows it. Raises Refused
+        (NOT_MOVABLE, with their ids): some cannot, and none is moved (`partial`: the others are).
+        """
+        return self._call(
+            self._async.move_version(
+                name, to, from_=from_, dry_run=dry_run, partial=partial, reason=reason
+            )
+        )
 
     def procedure(
         self, procedure: int, *, wait_ms: int = 0, at: int | str | None = None

@@ -45,6 +45,19 @@ stuck.
 assert limits.WAIT_MS_MAX + _MARGIN_MS <= limits.DEADLINE_MS_MAX
 
 
+class Earlier(int):
+    """The id for a submission that may have met an earlier one, which stands for it: `why`
+    ("deduplicated", "debounced"), "" = it is its own.
+    """
+
+    why: str
+
+    def __new__(cls, id: int, why: str) -> Earlier:
+        made = super().__new__(cls, id)
+        made.why = why
+        return made
+
+
 class ProcedureClient:
     def __init__(
         self, nodes: Nodes, timers: Timers, *, owner: str, margin_ms: int = _MARGIN_MS
@@ -85,7 +98,7 @@ class ProcedureClient:
         more.pop("trace", None)
         if more:
             row = await self._nodes.call_node(PROC_SUBMIT_MORE, called, data, owner, nonce, more)
-            return ProcedureId(row[0])
+            return ProcedureId(Earlier(row[0], row[1]) if len(row) > 1 else row[0])
         row = await self._nodes.call_node(PROC_SUBMIT, called, data, owner, nonce)
         if len(row) > 1:
             self._ended[row[0]] = row[1]

@@ -596,6 +596,7 @@ class StepContext(Outside):
         args: object = None,
         *,
         queue: str = "",
+        key: str = "",
         priority: int | None = None,
         delay_ms: int = 0,
         token: str = "",
@@ -613,7 +614,7 @@ class StepContext(Outside):
         name = checked_text("procedure name", procedure_name(which), limits.NAME_CHARS_MAX)
         if token:
             self._own(token)
-        options = Options(queue, priority, delay_ms)
+        options = Options(queue, priority, delay_ms, key=key)
         return self._run(self.start([(name, args, options, token, cancel)], first=True))
 
     def heartbeat(self, details: object = None) -> None:

@@ -56,7 +56,7 @@ from procedures.engine.procedure import (
 from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Trying, Undo
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.retries import Retry
-from procedures.engine.submission import Seen, admit, checked_text, create
+from procedures.engine.submission import Admitted, Seen, admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 STOLEN: Final = "lock stolen"  # outcomes in the history
@@ -381,7 +381,8 @@ def _spawn(
     after = _finish(record, declared, ran, State.WAITING, then)
     made = []
     for i, (name, args) in enumerate(outcome.calls):
-        child = types.get(checked_text("procedure name", name, limits.NAME_CHARS_MAX))
+        checked_text("procedure name", name, limits.NAME_CHARS_MAX)
+        child = types.for_new(name, first + i)
         ok = dataclasses.replace(admit(child, args, record.owner, ""), trace=ran.trace)
         made.append(
             create(
@@ -524,6 +525,20 @@ def admitted(record: Record, seen: Seen, now_ms: int) -> Change:
     """Arguments that nobody could look at when it was submitted fit, and these are its locks."""
     after = replace(record, pending=False, locks=seen.locks, updated_ms=now_ms)
     return Change(after, Flow.TAIL)
+
+
+def put_off(record: Record, by_ms: int, new: Admitted | None, now_ms: int) -> Change | None:
+    """It was submitted again before it began: its delay begins anew, and `new` says with what
+    (None: with what it has). None: its time has come, or it is not of that kind.
+    """
+    if record.state is not State.WAITING or now_ms >= min(record.due_ms, record.bounce_ms):
+        return None
+    due_ms = min(now_ms + by_ms, record.bounce_ms)
+    deadline_ms = record.deadline_ms and record.deadline_ms + due_ms - record.due_ms
+    after = replace(record, due_ms=due_ms, deadline_ms=deadline_ms, updated_ms=now_ms)
+    if new is not None:
+        after = replace(after, args=new.args, locks=new.locks, pending=new.pending)
+    return Change(after, Flow.WAIT)
 
 
 def granted(record: Record) -> Record:

@@ -29,7 +29,7 @@ from procedures.engine.core import Change, Ran, RunStep
 from procedures.engine.procedure import Fail, State
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef
-from procedures.engine.roster import Roster, limits_of
+from procedures.engine.roster import Roster
 from procedures.engine.runner import SLOW, Died, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.turn import Turns
@@ -126,7 +126,7 @@ class Early:
             and self._runner.at_once(record.name)
             and self._room() > self.running
             and not self._roster.waits_in("")
-            and not self._limited(record)
+            and not self._roster.held_up(record)
         )
 
     def _rests(self, record: Record) -> bool:
@@ -141,12 +141,6 @@ class Early:
         while len(self._slow) >= _SLOW_TYPES_MAX:
             del self._slow[next(iter(self._slow))]
         self._slow[record.name, record.version] = _Rest(self._clock.now_ms() + rest_ms, rest_ms)
-
-    def _limited(self, record: Record) -> bool:
-        if self._roster.stopped(record):
-            return True
-        gate = self._roster.gate
-        return gate is not None and any(key in gate.limits for key in limits_of(record))
 
     async def _stored(
         self,

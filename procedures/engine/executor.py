@@ -60,7 +60,7 @@ from procedures.engine.resources import EXCLUSIVE, closure
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
-from procedures.engine.store import ProcedureStore, Stored
+from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.submission import (
     Admitted,
     Submission,
@@ -170,6 +170,7 @@ class Executor:
                 roster=self._roster,
                 turns=self._turns,
                 locks=self._locks,
+                clock=clock,
                 timers=timers,
                 rng=rng,
                 spawn=self._spawn,
@@ -278,8 +279,10 @@ class Executor:
             if live.lane:
                 live.record = None  # its worker may have moved it since it was read
             if self.crew is not None and live.begun:
-                self.crew.gate.count([(live.id, live.limits)])
+                self.crew.gate.count([(live.id, live.limits, live.key)])
             self._roster.place(live, record)
+        if self.crew is not None:
+            self.crew.settle()
 
     async def _take_in_strays(self) -> None:
         """Procedures that are live in the store and not here: see _LOOKS_S. Until cancelled."""
@@ -343,7 +346,8 @@ class Executor:
         there with it.
         """
         self._must_serve()
-        ok = check(sub, self.types)
+        id = await self.store.take_ids(1) if self.types.ramps(sub.name) else 0
+        ok = check(sub, self.types, id)
         if ok.nonce:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
             if known is not None and await self._is_it(known, sub, ok):
@@ -351,7 +355,7 @@ class Executor:
         if ok.pending:
             ok = await self._looked_at(ok)
         self._check_room(sub.name)
-        id = await self.store.take_ids(1)
+        id = id or await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
         begun = record if beside else await self._early.begin(record)
         if isinstance(begun, Begun):
@@ -378,6 +382,32 @@ class Executor:
         elif self._serving:  # else it runs when the next executor resumes
             await self._turns.take_in(stored)
         return ProcedureId(id), True
+
+    async def put_off(self, id: int, by_ms: int, new: Admitted | None) -> bool:
+        """`core.put_off`, of one that is here; False: it has begun, or its time has come. Raises
+        what the store raises, UnknownOutcome: to be asked again.
+        """
+        self._must_serve()
+        live = self._roster.get(id)
+        if live is None or live.begun or live.running:
+            return False
+        async with self._locks(id):
+            stored = await self.store.load(id)
+            if stored is None or self._roster.get(id) is not live or live.begun:
+                return False
+            change = core.put_off(stored.record, by_ms, new, self._clock.now_ms())
+            if change is None:
+                return False
+            try:
+                version = await self.store.update(stored.version, change)
+            except (Fenced, UnknownOutcome) as error:
+                await self._turns.reload(live)
+                if isinstance(error, Fenced):
+                    return False
+                raise
+            self._roster.moved(live, change.record, version)
+            self._roster.place(live, change.record)
+            return True
 
     async def _is_it(self, earlier: int, sub: Submission, ok: Admitted) -> bool:
         """Whether the procedure that has its nonce is there still; it must be the same one. Raises
@@ -434,7 +464,7 @@ class Executor:
         elif self._serving:  # else it runs when the next executor resumes
             live = self._roster.adopt(stored)
             if self.crew is not None:
-                self.crew.gate.count([(live.id, live.limits)])
+                self.crew.gate.count([(live.id, live.limits, live.key)])
             self._turns.adopt_all(begun.change.created, stored.version)
             self._roster.place(live, record)  # not `follow`: a large one is not kept in `live`
             if live.event:
@@ -476,10 +506,14 @@ class Executor:
         data = plain_data.encode(args, "the arguments", limits.PROCEDURE_ARGS_BYTES_MAX)
         record = await self.find(id)
         declared = self.types.get(record.name, record.version)
+        return plain_data.decode(await self.asked(declared, name, record, data))
+
+    async def asked(self, declared: ProcedureType, name: str, record: Record, args: bytes) -> bytes:
+        """What this version of its type says of a record. Raises as `query`."""
         if not declared.remote:
-            return plain_data.decode(await self._runner.ask(declared, name, record, data))
+            return await self._runner.ask(declared, name, record, args)
         assert self.crew is not None, "only workers have remote types"
-        return plain_data.decode(await self.crew.ask(declared, name, record, data))
+        return await self.crew.ask(declared, name, record, args)
 
     def waits_until(self) -> int | None:
         """When the next of all that waits is due, schedules included (0: nothing is). None: it does

@@ -189,6 +189,7 @@ class Flow:
         *,
         cancel: bool = True,
         queue: str = "",
+        key: str = "",
         priority: int | None = None,
         delay_ms: int = 0,
     ) -> Call[Any]:
@@ -198,7 +199,7 @@ class Flow:
         name = checked_text("procedure name", procedure_name(which), limits.NAME_CHARS_MAX)
         call: Call[Any] = Call(self, *self._next(CHILD, name))
         if call.entry.status == OPEN and call.entry.value is None:
-            options = Options(queue, priority, delay_ms)
+            options = Options(queue, priority, delay_ms, key=key)
             self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
         return call
 

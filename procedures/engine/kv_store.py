@@ -161,6 +161,8 @@ class KvStore:
                 if error.details.get("key") == REIGN:
                     raise deposed() from error
                 earlier = await self._earlier(record)
+                if earlier is None and any(op.key == error.details.get("key") for op in ops):
+                    raise
             if earlier is not None:
                 return earlier
         raise Busy(

@@ -117,6 +117,7 @@ class MemoryStore:
                 return same_procedure(known, self._stored(known).record.name, record)
         grants = grant_ops(record, reign) if reign else []
         self._grantable(grants)
+        self.table.refuse(ops, 0)
         if record.nonce:
             self._nonces[record.owner, record.nonce] = record.id
         self._put(record, self.table.write([*grants, *ops]), None)

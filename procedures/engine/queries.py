@@ -16,6 +16,8 @@ from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType
 from procedures.engine.typed_values import plain_of
 
+FITS: Final = "version:"
+"""Its code is asked why it does not fit the record: a text, "" = it does."""
 VALIDATES: Final = "update:"
 """With the name of an update: its validator is asked, which gives nothing, or raises."""
 
@@ -35,6 +37,9 @@ def answered(declared: ProcedureType, query: str, record: Record, args: bytes) -
     """What the query gives, as plain data. Raises InvalidArgument (QUERY_UNKNOWN), Refused
     (QUERY_FAILED; UPDATE_REFUSED), TooLarge, and what errors of ours it raises.
     """
+    if query == FITS:
+        why = "" if declared.replays is None else declared.replays(record)
+        return plain_data.encode(why, query, limits.PROCEDURE_STATE_BYTES_MAX)
     validates = query.startswith(VALIDATES)
     if validates:
         method = declared.validators.get(query.removeprefix(VALIDATES))

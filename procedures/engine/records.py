@@ -19,9 +19,15 @@ from msgspec.structs import replace
 
 from kv.base.errors import Corruption
 from procedures.engine import plain_data
+from procedures.engine.needs import Needs, text_of
+from procedures.engine.needs import read as read_needs
 from procedures.engine.procedure import TERMINAL, State
 
 FORMAT: Final = 1
+FORMAT_MORE: Final = 2
+"""Of a record that uses a field which programs of format 1 may not know, and would lose: they leave
+it alone. In memory all have FORMAT.
+"""
 GRANTED_HERE: Final = 1  # `grant` of the very write that grants: a record cannot hold its version
 
 
@@ -30,9 +36,22 @@ SCHEDULED: Final = "schedule/"  # begins a nonce of a schedule: schedule/NAME/TI
 LANE_SEPARATOR: Final = "\x1f"
 
 
-def lane_of(pool: str, name: str, version: int) -> str:
-    """What the workers of a pool differ in: which types they run, and which versions."""
-    return f"{pool}{LANE_SEPARATOR}{name}{LANE_SEPARATOR}{version}"
+def lane_of(pool: str, name: str, version: int, needs: Needs = ()) -> str:
+    """What the workers of a pool differ in: which types they run, which versions, and (`needs`)
+    what else they have.
+    """
+    lane = f"{pool}{LANE_SEPARATOR}{name}{LANE_SEPARATOR}{version}"
+    return f"{lane}{LANE_SEPARATOR}{text_of(needs)}" if needs else lane
+
+
+def parts_of(lane: str) -> tuple[str, str, str, Needs]:
+    """Pool, type, version and needs."""
+    pool, name, version, *needs = lane.split(LANE_SEPARATOR)
+    return pool, name, version, read_needs(needs[0]) if needs else ()
+
+
+def without_needs(lane: str) -> str:
+    return LANE_SEPARATOR.join(lane.split(LANE_SEPARATOR, 3)[:3])
 
 
 class Undo(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=False):
@@ -154,6 +173,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tells: str = ""  # a token of the starter's, which its end completes; "" = none
     bound: bool = False  # it is cancelled when its starter ends
     trace: str = ""  # the span that it belongs to (W3C traceparent); "" = none
+    key: str = ""  # of its queue: of one key so many at a time, in order
+    needs: Needs = ()  # of the worker that runs it
+    bounce_ms: int = 0  # until then its delay may begin anew, if it has not begun; 0 = it may not
 
     @property
     def ended(self) -> bool:
@@ -167,7 +189,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @property
     def lane(self) -> str:
         """Who can run it; "" = the master's own workers."""
-        return lane_of(self.pool, self.name, self.version) if self.pool else ""
+        return lane_of(self.pool, self.name, self.version, self.needs) if self.pool else ""
 
     @property
     def scheduled_ms(self) -> int:
@@ -186,8 +208,14 @@ _decoder: Final = msgspec.msgpack.Decoder(Record)
 _entries: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
+def uses_more(record: Record) -> bool:
+    """Whether something of it would be lost by a program that knows the first fields only."""
+    first = record.trying is not None or record.starter != 0
+    return first or bool(record.key) or bool(record.needs) or record.bounce_ms != 0
+
+
 def encode(record: Record) -> bytes:
-    return _encoder.encode(record)
+    return _encoder.encode(replace(record, format=FORMAT_MORE) if uses_more(record) else record)
 
 
 def decode(data: bytes, where: str) -> Record:
@@ -196,11 +224,14 @@ def decode(data: bytes, where: str) -> Record:
         record = _decoder.decode(data)
     except msgspec.MsgspecError as e:
         raise Corruption(f"{where}: unreadable procedure record: {e}") from e
-    if record.format != FORMAT:
+    if record.format == FORMAT:
+        return record
+    if record.format != FORMAT_MORE:
         raise Corruption(
-            f"{where}: procedure record of format {record.format}, this program reads {FORMAT}"
+            f"{where}: procedure record of format {record.format}, this program reads {FORMAT} "
+            f"and {FORMAT_MORE}"
         )
-    return record
+    return replace(record, format=FORMAT)
 
 
 def needed(record: Record) -> Record:

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
     NAME_CHARS_MAX,
+    NONCE_CHARS_MAX,
     PROCEDURE_CONCURRENT_MAX,
     PROCEDURE_HEARTBEAT_MS_MIN,
     PROCEDURE_LOCKS_MAX,
@@ -37,7 +38,10 @@ from kv.base.limits import (
     PROCEDURE_VERSIONS_MAX,
     SURGERY_REASON_CHARS_MAX,
 )
-from procedures.engine import typed_values
+from procedures.engine import plain_data, typed_values
+from procedures.engine.deploys import BY_CODE, CODE, NONE, Deploy, chosen, code_version
+from procedures.engine.needs import Needs
+from procedures.engine.needs import checked as checked_needs
 from procedures.engine.procedure import NAMED, SEVERAL, Lock
 from procedures.engine.retries import Retry
 
@@ -138,6 +142,11 @@ class ProcedureType:
     max_concurrent: int = 0  # begun and not ended at once; 0 = any number
     rate_per_s: float = 0.0  # begun per second; 0 = any number
     bypass: str = ""  # why it cannot be bypassed once it has begun, and what to do instead
+    key: str = ""  # which field of its arguments is its key in the queue, "a.b" = b of a; "" = none
+    needs: Needs = ()  # what it takes of a worker
+    pinned: bool = False  # what began with this version ends with it
+    since_ms: int = 0  # when workers declared it first
+    replaying: bool = False  # only its code says whether it fits what a record has stored
     args: typed_values.Shape | None = None
     result: typed_values.Shape | None = None
     remote: bool = False  # known by its description only: workers run it
@@ -174,6 +183,22 @@ class ProcedureType:
                 )
         return wanted
 
+    def key_of(self, args: bytes) -> str:
+        """The key that its arguments have in its queue; "" = none. Raises InvalidArgument."""
+        if not self.key:
+            return ""
+        found = plain_data.decode(args)
+        for name in self.key.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if type(found) is int:
+            found = str(found)
+        if type(found) is not str or not 0 < len(found) <= NONCE_CHARS_MAX:
+            raise InvalidArgument(
+                f"procedure {self.name}: its arguments must have {self.key}, a number or a text of "
+                f"1 to {NONCE_CHARS_MAX} characters, which is its key in its queue"
+            )
+        return found
+
 
 class Runs(Protocol):
     """What is needed of a procedures.engine.runner.Runner."""
@@ -195,6 +220,8 @@ class Registry:
     def __init__(self, types: Iterable[Declared] = ()) -> None:
         self._types: dict[str, dict[int, ProcedureType]] = {}
         self._own: frozenset[str] | None = None  # None: not known yet
+        self._elsewhere: dict[str, dict[int, ProcedureType]] = {}  # versions that others run
+        self.deploys: dict[str, Deploy] = {}  # type → which version new ones begin with
         for cls in types:
             self.add(cls)
 
@@ -241,6 +268,7 @@ class Registry:
         """Know a type that workers run. False: this process runs that name itself."""
         versions = self._types.setdefault(described.name, {})
         if any(not known.remote for known in versions.values()):
+            self._elsewhere.setdefault(described.name, {})[described.version] = described
             return False
         versions[described.version] = self.beside(described)
         return True
@@ -264,12 +292,44 @@ class Registry:
         if not versions:
             return None
         if not version:
-            return versions[max(versions)]
+            return versions[self._for_new(name, versions, 0)]
         found = versions.get(version)
         if found is None:
             able = [v for v, known in versions.items() if version in known.accepts]
             found = versions[max(able)] if able else None
         return found
+
+    def exact(self, name: str, version: int) -> ProcedureType | None:
+        """The declaration of this very version."""
+        return self._types.get(name, {}).get(version)
+
+    def since(self, name: str) -> dict[int, int]:
+        """The versions of a type → when each was declared first, as far as that counts."""
+        return {v: known.since_ms for v, known in self._all(name).items()}
+
+    def ramps(self, name: str) -> bool:
+        """Whether the id of a new procedure says which version it begins with."""
+        return name in self.deploys and self.deploys[name].percent > 0
+
+    def for_new(self, name: str, id: int) -> ProcedureType:
+        """The version that the procedure of this id begins with (0: if no share of them had another
+        one). Raises NotFound.
+        """
+        declared = self.get(name)
+        if name not in self.deploys:
+            return declared
+        versions = self._all(name)
+        return versions[self._for_new(name, versions, id)]
+
+    def _all(self, name: str) -> dict[int, ProcedureType]:
+        return {**self._elsewhere.get(name, {}), **self._types.get(name, {})}
+
+    def _for_new(self, name: str, versions: Mapping[int, ProcedureType], id: int) -> int:
+        newest = max(versions)
+        if name not in self.deploys and newest < BY_CODE:
+            return newest
+        since = {v: known.since_ms for v, known in versions.items()}
+        return chosen(self.deploys.get(name, NONE), since, id) or newest
 
     def get(self, name: str, version: int = 0) -> ProcedureType:
         """Raises NotFound, with the names that there are."""
@@ -338,13 +398,16 @@ def procedure(
     locks: LockRule = (),
     timeout_ms: int = 0,
     retention_ms: int = PROCEDURE_RETENTION_MS_DEFAULT,
-    version: int = 1,
+    version: int | str = 1,
     accepts: Iterable[int] = (),
     pool: str = "",
     queue: str = "",
     priority: int = 0,
     max_concurrent: int = 0,
     rate_per_s: float = 0,
+    key: str = "",
+    needs: Mapping[str, float | str] | None = None,
+    pinned: bool = False,
     bypass: str = "",
     args: object = None,
     result: object = None,
@@ -356,12 +419,19 @@ def procedure(
     timeout_ms    what has not ended after this long fails and rolls back: a step that would end it
                   later is not committed; 0 = never
     retention_ms  how long the result is kept when nobody acknowledges it
-    version       of the declaration, kept in every record; several may be declared side by side
+    version       of the declaration, kept in every record; several may be declared side by side.
+                  "code": made of the source of its steps, so changed code is another version
+    pinned        what began with this version ends with it: a newer one neither accepts it, nor is
+                  it moved to one
     accepts       older versions whose records this one runs, where theirs is not declared
     pool          the workers that run it (`kvorum worker --pool`); "" = whoever loads its module
     queue         procedures of one queue share its limits; "" = that of its own name
     priority      of those that wait, the higher one begins first
     max_concurrent, rate_per_s   how many may have begun and not ended; begin per second
+    key           a field of the arguments ("customer", or "order.customer"): in its queue one of
+                  each of its values runs at a time, in the order of submission
+    needs         what it takes of the worker that runs it ({"gpu": 1, "memory_mib": 2048}), and
+                  labels that the worker must have ({"zone": "eu"})
     bypass        why nobody may end it where it stands once its first step has been committed (it
                   would leave something that only it puts right), and what to do instead: shown to
                   whoever tries. "" = it may be bypassed
@@ -374,9 +444,11 @@ def procedure(
     def declare(cls: C) -> C:
         where = f"procedure class {cls.__qualname__}"
         steps, undos = _methods(cls, _checked_retry(cls, retry))
+        methods = {name: one.method for name, one in steps.items()}
+        methods |= {name: one.method for name, one in undos.items()}
         declared = ProcedureType(
             name,
-            version,
+            version_of(cls, version, methods),
             _check_steps(cls, steps, undos),
             steps,
             undos,
@@ -391,6 +463,9 @@ def procedure(
             priority=priority,
             max_concurrent=max_concurrent,
             rate_per_s=rate_per_s,
+            key=key,
+            needs=checked_needs(f"{where}: needs", needs or {}),
+            pinned=pinned,
             bypass=bypass,
             args=None if args is None else typed_values.shape(args, f"{where}: args"),
             result=None if result is None else typed_values.shape(result, f"{where}: result"),
@@ -401,6 +476,19 @@ def procedure(
         return cls
 
     return declare
+
+
+def version_of(thing: object, said: int | str, parts: Mapping[str, Method]) -> Any:
+    """A version as it is declared: a number (checked with the rest), or that of the code of these
+    parts. Raises InvalidArgument.
+    """
+    if isinstance(said, str):
+        if said != CODE:
+            raise _bad(thing, f'version must be a positive number or "{CODE}", got {said!r:.40}')
+        return code_version(parts)
+    if type(said) is int and said >= BY_CODE:
+        raise _bad(thing, f"version must be below {BY_CODE}, got {said}")
+    return said
 
 
 def declare_type(thing: Any, declared: ProcedureType) -> None:
@@ -674,6 +762,9 @@ def _check_place(cls: type, declared: ProcedureType) -> None:
                 f"the {what} {name!r:.80} must have 1 to {NAME_CHARS_MAX} letters, digits and "
                 "_ . -, beginning with a letter or _",
             )
+    key: object = declared.key
+    if not isinstance(key, str) or len(key) > NAME_CHARS_MAX:
+        raise _bad(cls, f"key must name a field of the arguments, got {key!r:.60}")
     if type(priority) is not int or abs(priority) > PROCEDURE_PRIORITY_MAX:
         raise _bad(
             cls,

@@ -63,6 +63,7 @@ class Live:
         "final",
         "granted",
         "id",
+        "key",
         "lane",
         "limits",
         "minded_ms",
@@ -74,10 +75,12 @@ class Live:
         "progress",
         "queued",
         "record",
+        "release",
         "retry",
         "retry_ms",
         "rolling",
         "running",
+        "since_ms",
         "slow_ms",
         "starter",
         "step_began",
@@ -93,6 +96,7 @@ class Live:
         record = stored.record
         self.id = record.id
         self.name = intern(record.name)
+        self.release = record.version  # of its type
         self.parent = record.parent
         self.starter = record.starter
         self.tells = record.tells
@@ -109,6 +113,8 @@ class Live:
         self.begun = begun(record)
         self.beats: Mapping[str, bytes] | None = None  # what its steps said; None: not read yet
         self.limits = limits_of(record)
+        self.key = record.key  # … and of which key of its queue it is
+        self.since_ms = max(record.created_ms, 0 if self.begun else record.due_ms)
         self.progress: tuple[float, str] | None = None  # what its step said last
         self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name
         self.slow_ms = 0  # its worker says that the step runs so long already
@@ -251,6 +257,7 @@ class Roster:
         live.record = record
         live.needs = None
         live.version = version
+        live.release = record.version
         live.wake = ""
         live.tries = 0
         live.retry = None
@@ -260,6 +267,8 @@ class Roster:
         live.granted = record.grant != 0
         live.final = record.final
         live.begun = live.begun or begun(record)
+        if not live.begun:
+            live.since_ms = max(record.created_ms, record.due_ms)
         if record.locks != live.entry.locks or record.lane != live.lane:
             live.lane = record.lane
             live.entry = entry_of(record)
@@ -317,7 +326,9 @@ class Roster:
         elif record.state is not State.WAITING or record.waits_for or live.wake:
             self.enqueue(live)
         else:
-            if record.due_ms:
+            if record.due_ms and not live.begun and record.due_ms <= self._clock.now_ms():
+                self.enqueue(live)  # at once: its place in its queue counts
+            elif record.due_ms:
                 self._due.add(record.due_ms, record.id)
             if record.event:
                 live.event = record.event
@@ -458,8 +469,10 @@ class Roster:
         if self.pause_over(live) and not live.worker:  # else its worker gives it back
             self._kept_back.add(live.id)
             return
-        if self.gate is not None and not live.begun and self.gate.active and not self.fails(live):
-            if not self.gate.enter(live.id, live.limits, live.entry.priority):
+        if not live.begun and self._limited(live) and not self.fails(live):
+            assert self.gate is not None
+            key = "" if live.key and self._in_family(live) else live.key
+            if not self.gate.enter(live.id, live.limits, live.entry.priority, key, live.since_ms):
                 return
             live.begun = True
         if live.lane and self.offer is not None:
@@ -546,11 +559,22 @@ class Roster:
 
     def grab(self, record: Record) -> bool:
         """Take the locks of a procedure that is not here yet, if that is possible now."""
-        limited = self.gate is not None and any(
-            key in self.gate.limits for key in limits_of(record)
-        )
-        limited = limited or self.stopped(record)
-        return bool(record.locks) and not limited and self._queue.grab(entry_of(record))
+        if not record.locks or self.held_up(record):
+            return False
+        return self._queue.grab(entry_of(record))
+
+    def guarded(self, live: Live) -> bool:
+        """Whether its beginning counts for a limit: no master that was deposed may commit it."""
+        gate = self.gate
+        return gate is not None and self._limited(live) and gate.holds_up(live.limits, live.key)
+
+    def held_up(self, record: Record) -> bool:
+        """Whether it may have to wait before it begins: for a limit, others of its key, or the end
+        of a pause.
+        """
+        gate = self.gate
+        limited = gate is not None and gate.holds_up(limits_of(record), record.key)
+        return limited or self.stopped(record)
 
     def stopped(self, record: Record) -> bool:
         """Whether one that is not here yet is of something that is paused."""
@@ -599,6 +623,20 @@ class Roster:
                 idle.set_result(None)
 
     # ------------------------------------------------------------------------------ details
+    def _limited(self, live: Live) -> bool:
+        return self.gate is not None and (self.gate.active or bool(live.key))
+
+    def _in_family(self, live: Live) -> bool:
+        """Whether one that it is a child of has the same key of the same queue: that waits for it,
+        and must not be waited for.
+        """
+        parent = self._live.get(live.parent)
+        while parent is not None:
+            if parent.key == live.key and parent.limits[0] == live.limits[0]:
+                return True
+            parent = self._live.get(parent.parent)
+        return False
+
     def _mind(self, live: Live) -> None:
         """It is here, and may have to fail before anybody runs it. (Of a step that is under way,
         whoever runs it sees to its deadline: most steps end long before, and need no timer.)
@@ -610,7 +648,9 @@ class Roster:
     def _at_due(self, id: int) -> None:
         """Some time has come: a delay, a timeout. Its turn finds out which."""
         live = self._live.get(id)
-        if live is not None:
+        if live is not None and self._clock.now_ms() < live.since_ms and not self.fails(live):
+            self._due.add(live.since_ms, id)  # it was put off
+        elif live is not None:
             pausing = live.retry_ms > self._elapsed.now_ms()
             if not pausing or 0 < live.deadline_ms <= self._clock.now_ms():
                 self.enqueue(live)

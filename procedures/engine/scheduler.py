@@ -148,6 +148,8 @@ class FairScheduler:
             entry = self._wanting.get(id)
             if entry is None or self._may_run(entry):
                 return id
+        if pool:  # there may be many, one after the other
+            del self._pools[pool]
         return None
 
     def waiting(self, pool: str) -> bool:

@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain_data
+from procedures.engine.needs import Needs
 from procedures.engine.procedure import SEVERAL, State
 from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
@@ -38,6 +39,9 @@ class Options:
     delay_ms: int = 0  # begin so long after the submission at the earliest …
     at_ms: int = 0  # … or then (ms since 1970)
     pool: str = ""
+    key: str = ""  # of its queue; "" = what the declaration reads from the arguments
+    needs: Needs = ()  # of a worker, besides those of the declaration
+    bounce_ms: int = 0  # not 0: its delay may begin anew for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,11 @@ class Admitted:
     trace: str = ""
 
 
-def check(sub: Submission, types: Registry) -> Admitted:
-    """J3. Raises NotFound, InvalidArgument (codes OWNER_MISSING, PARENT_FORBIDDEN, NOT_INITIAL) or
-    TooLarge.
+def check(sub: Submission, types: Registry, id: int = 0) -> Admitted:
+    """J3. `id`: that it will have, if that says its version. Raises NotFound, InvalidArgument
+    (codes OWNER_MISSING, PARENT_FORBIDDEN, NOT_INITIAL) or TooLarge.
     """
-    declared = types.get(checked_text("procedure name", sub.name, limits.NAME_CHARS_MAX))
+    declared = types.for_new(checked_text("procedure name", sub.name, limits.NAME_CHARS_MAX), id)
     if not sub.owner:
         raise InvalidArgument(
             f"procedure {sub.name}: the owner is not set; every procedure belongs to somebody",
@@ -98,6 +102,10 @@ def check(sub: Submission, types: Registry) -> Admitted:
         )
     nonce = checked_text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
     check_options(sub.options)
+    if sub.options.needs and not declared.pool:
+        raise InvalidArgument(
+            f"procedure {sub.name} is run by the nodes themselves: needs are for workers"
+        )
     trace = sub.trace if _TRACE.match(sub.trace) else ""
     ok = admit(declared, sub.args, sub.owner, nonce)
     return replace(ok, options=sub.options, trace=trace)
@@ -183,7 +191,7 @@ class Start(NamedTuple):
 
 def started(start: Start, starter: Record, types: Registry, now_ms: int, trace: str = "") -> Record:
     """Its first record. Raises NotFound, InvalidArgument, TooLarge."""
-    declared = types.get(start.name)
+    declared = types.for_new(start.name, start.id)
     check_options(start.options)
     ok = admit(declared, plain_data.decode(start.args), starter.owner, "")
     ok = replace(ok, options=start.options, trace=trace)
@@ -221,6 +229,9 @@ def create(
         priority=t.priority if wanted.priority is None else wanted.priority,
         pending=ok.pending,
         trace=ok.trace,
+        key=wanted.key or t.key_of(ok.args),
+        needs=tuple(sorted({**dict(t.needs), **dict(wanted.needs)}.items())) if t.pool else (),
+        bounce_ms=now_ms + wanted.bounce_ms if wanted.bounce_ms else 0,
     )
 
 
@@ -241,6 +252,8 @@ def check_options(wanted: Options) -> None:
     for what, name in (("queue", wanted.queue), ("pool", wanted.pool)):
         if name:
             checked_text(what, name, limits.NAME_CHARS_MAX)
+    if wanted.key:
+        checked_text("key", wanted.key, limits.NONCE_CHARS_MAX)
     if type(wanted.delay_ms) is not int or not 0 <= wanted.delay_ms <= most:
         raise InvalidArgument(f"delay_ms must be 0 to {most}, got {wanted.delay_ms!r:.40}")
     if type(wanted.at_ms) is not int or not 0 <= wanted.at_ms < 1 << 53:

@@ -23,7 +23,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.errors import Busy, ConditionFailed, InvalidArgument, NotFound, UnknownOutcome
+from kv.base.errors import (
+    Busy,
+    ConditionFailed,
+    InvalidArgument,
+    NotFound,
+    Refused,
+    UnknownOutcome,
+)
 from kv.base.ops import Op, check
 from kv.base.ports import Clock
 from procedures.engine import audit, core, surgery
@@ -151,6 +158,25 @@ class Surgeon:
 
         options = {"step": step}
         return await self._operate(surgery.RETRY, id, reason, actor, plan, options, dry_run, key)
+
+    async def move(self, id: int, version: int, reason: str, actor: str) -> dict[str, Any]:
+        """Let it go on with another version of its type, which was looked at. Raises Refused
+        (UNDER_WAY), NotFound, Busy.
+        """
+        reason, now = surgery.checked_reason(reason), self._clock.now_ms()
+
+        def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
+            record = tree[0].record
+            if record.ended or record.version == version:
+                return (), "it has ended, or has this version"
+            if id in busy:
+                text = (
+                    f"a step of procedure {id} is under way {busy[id]}: move it when it has ended"
+                )
+                raise Refused(text, code="UNDER_WAY")
+            return ((tree[0], surgery.moved(record, version, reason, now)),), ""
+
+        return await self._operate(surgery.MOVE, id, reason, actor, plan, {}, False, "")
 
     async def steal(
         self,

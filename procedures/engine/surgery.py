@@ -36,6 +36,7 @@ from procedures.engine.view import shown_state
 ABORT: Final = "abort"
 BYPASS: Final = "bypass"
 RETRY: Final = "retry"
+MOVE: Final = "move"
 STEAL: Final = "steal"
 
 
@@ -225,6 +226,12 @@ def retried(
     if record.state is not State.ROLLING_BACK or step:
         after = _forward(after, declared, step or record.step)
     return core.noted(after, f"{RETRY}: {reason}", now_ms, Flow.TAIL)
+
+
+def moved(record: Record, version: int, reason: str, now_ms: int) -> Change:
+    """It goes on with this version of its type."""
+    what = f"{MOVE} to version {version}: {reason}"
+    return core.noted(replace(record, version=version), what, now_ms, Flow.TAIL)
 
 
 def _began_later(record: Record) -> bool:

@@ -33,7 +33,7 @@ from procedures.engine.retries import Retry
 from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, ProcedureStore, Stored
-from procedures.engine.submission import started
+from procedures.engine.submission import begun, started
 from procedures.pools import emitted, inbox, rows
 
 log = logging.getLogger(__name__)
@@ -655,6 +655,10 @@ class Turns:
         revived_version: int = 0,
     ) -> Flow:
         """Store a change, then act on it. Raises the errors of the step's own writes."""
+        before = live.record
+        begins = before is not None and not before.locks and not begun(before)
+        if self.reign and begins and self._roster.guarded(live):
+            change = dataclasses.replace(change, reign=self.reign)
         if live.granted and change.record.ended:
             change = core.ungranted(change)
             heir = self._roster.heir(live) if self.reign and self._locks is not None else None

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
@@ -28,6 +28,7 @@ from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
 from procedures.engine.context import StepContext
 from procedures.engine.flow import RUN, UNDO, Flow, Parked, driven
 from procedures.engine.journal import STEP
+from procedures.engine.needs import checked as checked_needs
 from procedures.engine.procedure import Outcome
 from procedures.engine.records import Record
 from procedures.engine.registry import (
@@ -40,6 +41,7 @@ from procedures.engine.registry import (
     checked_query,
     checked_validators,
     declare_type,
+    version_of,
 )
 from procedures.engine.retries import Retry
 from procedures.engine.typed_values import Shape, hints_of, shape_of
@@ -57,13 +59,16 @@ def workflow(
     locks: LockRule = (),
     timeout_ms: int = 0,
     retention_ms: int = PROCEDURE_RETENTION_MS_DEFAULT,
-    version: int = 1,
+    version: int | str = 1,
     accepts: Iterable[int] = (),
     pool: str = "",
     queue: str = "",
     priority: int = 0,
     max_concurrent: int = 0,
     rate_per_s: float = 0,
+    key: str = "",
+    needs: Mapping[str, float | str] | None = None,
+    pinned: bool = False,
     bypass: str = "",
     attempt_ms: int = 0,
     heartbeat_ms: int = 0,
@@ -78,13 +83,16 @@ def workflow(
     locks: LockRule = (),
     timeout_ms: int = 0,
     retention_ms: int = PROCEDURE_RETENTION_MS_DEFAULT,
-    version: int = 1,
+    version: int | str = 1,
     accepts: Iterable[int] = (),
     pool: str = "",
     queue: str = "",
     priority: int = 0,
     max_concurrent: int = 0,
     rate_per_s: float = 0,
+    key: str = "",
+    needs: Mapping[str, float | str] | None = None,
+    pinned: bool = False,
     bypass: str = "",
     attempt_ms: int = 0,
     heartbeat_ms: int = 0,
@@ -101,6 +109,7 @@ def workflow(
     queries      functions `(view)` or `(view, args)` that answer `db.query(id, NAME, args)` from
                  `flow.shown` (queries.py)
     validators   functions with `@update.validator(NAME)`, which look at updates first
+    version      "code" is made of the function's own source, not of what it calls
     The others are those of `procedure`. Raises InvalidArgument (code PROCEDURE_DECLARATION).
     """
     name = fn if isinstance(fn, str) else ""
@@ -118,7 +127,7 @@ def workflow(
         made = _Made(fn, args, mark)
         declared = ProcedureType(
             name or fn.__name__,
-            version,
+            version_of(fn, version, {RUN: fn}),
             RUN,
             MappingProxyType({RUN: made.step}),
             MappingProxyType({UNDO: made.undo}),
@@ -133,6 +142,10 @@ def workflow(
             priority=priority,
             max_concurrent=max_concurrent,
             rate_per_s=rate_per_s,
+            key=key,
+            needs=checked_needs(f"workflow {fn.__qualname__}: needs", needs or {}),
+            pinned=pinned,
+            replaying=True,
             bypass=bypass,
             args=args,
             result=result,

@@ -23,21 +23,32 @@ from msgspec.structs import replace
 
 from kv.base import limits
 from kv.base.errors import (
+    ConditionFailed,
     KvorumError,
     UnknownOutcome,
 )
-from kv.base.ports import Rng, Timers
+from kv.base.ops import check, put
+from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core, records
 from procedures.engine.core import RESTART, Change, Flow, failure
+from procedures.engine.grants import REIGN
 from procedures.engine.idlock import IdLock
+from procedures.engine.needs import Needs, lacking, used
 from procedures.engine.procedure import State
 from procedures.engine.queues import Place
-from procedures.engine.records import LANE_SEPARATOR, lane_of
+from procedures.engine.records import (
+    FORMAT_MORE,
+    Record,
+    lane_of,
+    parts_of,
+    uses_more,
+    without_needs,
+)
 from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster
 from procedures.engine.store import Fenced, ProcedureStore
 from procedures.engine.turn import Turns
-from procedures.pools import messages
+from procedures.pools import messages, rows
 from procedures.pools.describe import remote_type
 from procedures.pools.messages import (
     Drop,
@@ -48,7 +59,7 @@ from procedures.pools.messages import (
     Run,
 )
 from procedures.pools.rows import Rows
-from procedures.pools.start_limits import Gate
+from procedures.pools.start_limits import Bucketed, Gate, Kept
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +83,7 @@ class Hand:
         self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
         self.waiting: asyncio.Future[None] | None = None
         self.ids: deque[range] = deque(maxlen=_IDS)  # given out for children; older are used up
+        self.burdens: dict[int, Needs] = {}  # of what is held
         self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
         self.types = Registry()  # what it can run
         for description in entry.types:
@@ -81,6 +93,20 @@ class Hand:
     def free(self) -> int:
         more = min(len(self.slow), limits.PROCEDURE_STUCK_HIRED_MAX)
         return self.entry.slots + more - len(self.held)
+
+    def lacks(self, wanted: Needs) -> str:
+        """What of it is not free here, "" = it is."""
+        return lacking(wanted, dict(self.entry.capacity), self.used_up()) if wanted else ""
+
+    def used_up(self) -> dict[str, float]:
+        """What of its capacity is taken."""
+        for id in [id for id in self.burdens if id not in self.held]:
+            del self.burdens[id]
+        return used(self.burdens.values())
+
+    def keeps(self, record: Record) -> bool:
+        """Whether nothing of the record is lost by its commits: it may be of an older version."""
+        return self.entry.format >= FORMAT_MORE or not uses_more(record)
 
     def wake(self) -> None:
         if self.waiting is not None and not self.waiting.done():
@@ -96,6 +122,11 @@ def lanes_of(entry: Entry) -> list[str]:
     ]
 
 
+def own_lanes(entry: Entry) -> list[str]:
+    """Of them those of the versions that it declares."""
+    return [lane_of(one.pool, one.name, one.version) for one in entry.types]
+
+
 class Dealing:
     """The base of Crew: its state, and what is said above."""
 
@@ -108,6 +139,7 @@ class Dealing:
         roster: Roster,
         turns: Turns,
         locks: IdLock,
+        clock: Clock,
         timers: Timers,
         rng: Rng,
         spawn: Callable[[Coroutine[object, None, None]], object],
@@ -120,10 +152,12 @@ class Dealing:
         self._roster = roster
         self._turns = turns
         self._locks = locks
+        self._clock = clock
         self._timers = timers
         self._spawn = spawn
         self._refusal = refusal
-        self.gate = Gate(timers, self._opened)
+        self.gate = Gate(timers, clock, self._opened, self._keep)
+        self.gate.shut = True  # until everything that was under way is known
         self._epoch = int.from_bytes(rng.token(6), "big")
         self.hands: dict[str, Hand] = {}
         self._by_lane: dict[str, list[Hand]] = {}
@@ -140,11 +174,36 @@ class Dealing:
         self.taken_back = 0
         self._losses: dict[int, int] = {}  # procedure → taken from silent workers since it moved
         self._postponed: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
+        self._with_needs: dict[str, dict[str, None]] = {}  # lane → the same with needs, that wait
 
     @property
     def settled(self) -> bool:
         """Whether everybody who may hold something is known."""
         return not self._expected
+
+    def settle(self) -> None:
+        """If everybody is known, who waited for that may begin."""
+        if self.gate.shut and self.settled:
+            self.gate.open()
+
+    def _keep(self, id: int, buckets: dict[Bucketed, Kept]) -> None:
+        self._spawn(self._keeping(id, buckets))
+
+    async def _keeping(self, id: int, buckets: dict[Bucketed, Kept]) -> None:
+        """Write down what a slow rate let begin: the next master goes on from that. Nobody begins
+        by the word of one that was deposed.
+        """
+        ops = [put(rows.rate(*at), messages.encode(kept)) for at, kept in buckets.items()]
+        while not self._closed:
+            try:
+                await self._rows.write([*ops, check(REIGN, self._turns.reign)])
+                break
+            except ConditionFailed:
+                return
+            except KvorumError as error:
+                log.warning("procedure %d does not begin yet: %s", id, error)
+            await asyncio.sleep(_AGAIN_S)
+        self.gate.kept(id)
 
     def _opened(self, id: int) -> None:
         """The gate lets it begin."""
@@ -253,6 +312,8 @@ class Dealing:
             self._spawn(self._decided(live))
             return
         self._roster.push(live)
+        if (lane := without_needs(live.lane)) != live.lane:
+            self._with_needs.setdefault(lane, {})[live.lane] = None
         self._kick((live.lane,))
         if self._turns.decides(live):
             self._spawn(self._decided(live))
@@ -287,6 +348,8 @@ class Dealing:
 
     def _kick(self, lanes: Iterable[str]) -> None:
         self._dirty.update(lanes)
+        for lane in lanes if self._with_needs else ():
+            self._dirty.update(self._with_needs.get(lane, ()))
         if not self._dealing and self._dirty:
             self._dealing = True
             asyncio.get_running_loop().call_soon(self._deal)
@@ -304,8 +367,7 @@ class Dealing:
         heapify(order)
         while order:
             lane = order[0][-1]
-            hands = self._by_lane.get(lane)
-            hand = max(hands, key=most_free) if hands else None
+            hand = self._free_hand(lane)
             turn = self._turn_of(lane)
             if hand is None or hand.free <= 0 or turn is None:
                 heappop(order)  # it waits, and says so (`why_waits`)
@@ -318,6 +380,16 @@ class Dealing:
             self._served[lane] = self._dealt
             if live is not None:
                 self._give(hand, live)
+
+    def _free_hand(self, lane: str) -> Hand | None:
+        """The worker that the next one of a lane is for, if there is one."""
+        hands = self._by_lane.get(lane)
+        if hands is None and (base := without_needs(lane)) != lane:
+            wanted = parts_of(lane)[3]
+            hands = [hand for hand in self._by_lane.get(base, ()) if not hand.lacks(wanted)]
+            if not self._roster.waits_in(lane) and lane not in self._postponed:
+                self._with_needs.get(base, {}).pop(lane, None)
+        return max(hands, key=most_free) if hands else None
 
     def _turn_of(self, lane: str) -> tuple[Place, int, str] | None:
         place = self._roster.order_in(lane)
@@ -343,7 +415,7 @@ class Dealing:
         elif live.record is not None and not self._roster.ripe(live, live.record):
             self._locks.release(live.id)  # it was queued before its last step: it waits since then
             self._roster.place(live, live.record)
-        elif (able := self._able(hand, live)) is None or able.free <= 0:
+        elif (able := self._able(hand, live)) is None or self._busy(able, live):
             self._locks.release(live.id)
             if able is not None:
                 self._postponed.setdefault(live.lane, set()).add(live.id)
@@ -364,14 +436,23 @@ class Dealing:
         side by side. None: nobody has, and it is parked until somebody who has comes.
         """
         record = live.record or live.needs
-        if record is None or not (why := core.missing(record, hand.types)):
+        if record is None:
             return hand
-        able = [h for h in self._by_lane[live.lane] if not core.missing(record, h.types)]
+        why = core.missing(record, hand.types)
+        if not why and hand.keeps(record):
+            return hand
+        pool, _, _, wanted = parts_of(live.lane)
+        hands = self._by_lane.get(without_needs(live.lane), ())
+        able = [h for h in hands if not core.missing(record, h.types) and h.keeps(record)]
         if able:
-            return max(able, key=most_free)
-        pool = live.lane.split(LANE_SEPARATOR)[0]
+            return max(able, key=lambda h: (not h.lacks(wanted), *most_free(h)))
+        why = why or "they are of an older version of Kvorum, which would lose a part of it"
         live.parked = f"no worker of pool {pool} can run it: {why}"
         return None
+
+    @staticmethod
+    def _busy(hand: Hand, live: Live) -> bool:
+        return hand.free <= 0 or bool(hand.lacks(parts_of(live.lane)[3]))
 
     async def _left(self, hand: Hand, live: Live, why: str) -> None:
         """A worker left it alone: its code lacks what it needs, so others may have it; or something
@@ -393,7 +474,13 @@ class Dealing:
 
     def _again(self, lanes: Iterable[str]) -> None:
         """A worker is free, or gone: who was postponed is looked at again."""
-        for lane in lanes if self._postponed else ():
+        if not self._postponed:
+            return
+        for base in lanes:
+            self._again_in(base, *self._with_needs.get(base, ()))
+
+    def _again_in(self, *lanes: str) -> None:
+        for lane in lanes:
             for id in sorted(self._postponed.pop(lane, ())):
                 live = self._roster.get(id)
                 if live is not None and not live.worker:
@@ -420,6 +507,8 @@ class Dealing:
 
     def _hold(self, hand: Hand, live: Live) -> None:
         hand.held[live.id] = self._roster.signals
+        if wanted := parts_of(live.lane)[3]:
+            hand.burdens[live.id] = wanted
         live.worker = hand.name
         live.running = True
         live.queued = False

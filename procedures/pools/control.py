@@ -21,8 +21,10 @@
     pause.end         kind, name, actor, note?                           {}
     pause.list                                                           [{kind, name, note, by,
                                                                          at_ms}, …]
-    queue.set         name, kind?, max_concurrent?, rate_per_s?          the queue
+    queue.set         name, kind?, settings (queue_settings.py)          the queue
     queue.list                                                           [queue, …]
+    queue.show        name                                               what waits in it, by key
+    version.…         name, …                                            versions.py
     abort             id, reason, actor, dry_run?, key?                  what changed (surgeon.py)
     bypass            …, override?, recursive?                           what changed
     retry             …, step?                                           what changed
@@ -49,28 +51,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from heapq import nlargest
 from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import Busy, ConditionFailed, InvalidArgument, NotFound, Refused
-from kv.base.ops import delete, put
 from kv.base.timestamps import MAX as TIMESTAMP_MAX
 from kv.base.timestamps import physical_ms
-from procedures.engine import plain_data, records, surgery
+from procedures.engine import records, surgery
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import checked_text
 from procedures.engine.view import info
-from procedures.pools import rows
+from procedures.pools import queue_settings
 from procedures.pools.census import Census
 from procedures.pools.pauses import KINDS as PAUSED
 from procedures.pools.pauses import PROCEDURE, SCHEDULE, Pause
 from procedures.pools.schedule_times import whole
-from procedures.pools.start_limits import Limit
+from procedures.pools.start_limits import NONE
 from procedures.pools.talk import Talk, id_of
+from procedures.pools.versions import Versions
+from procedures.pools.windows import Windows
 
-KINDS: Final = ("queue", "type", "pool")
 SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
 """Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
@@ -97,6 +100,8 @@ class Control:
         self._schedules = schedules
         self._census = Census(executor)
         self.talk = talk = Talk(executor, rows)
+        self.windows = Windows(executor, rows)
+        self.versions = Versions(executor)
         self._actions = {
             "signal": talk.signal,
             "complete": talk.complete,
@@ -114,6 +119,11 @@ class Control:
             "schedule.times": self._times,
             "queue.set": self._set_queue,
             "queue.list": self._list_queues,
+            "queue.show": self._show_queue,
+            "version.list": self.versions.listed,
+            "version.set": self.versions.set,
+            "version.rollback": self.versions.roll_back,
+            "version.move": self.versions.move,
             "abort": self._abort,
             "bypass": self._bypass,
             "retry": self._retry,
@@ -136,6 +146,11 @@ class Control:
                 f"unknown action {what!r:.40}; there are {', '.join(self._actions)}"
             )
         return await action(args)
+
+    async def seen(self, what: str, args: dict[str, object], seen: Seen) -> object:
+        """What of a list (PROC_LISTS) somebody may see."""
+        lists = {"version.list": self.versions.listed, "past.list": self.past_list}
+        return await lists.get(what, self.audit)(args, seen)
 
     async def _set_schedule(self, args: dict[str, object]) -> object:
         name = checked_text("procedure", args.get("procedure"), limits.NAME_CHARS_MAX)
@@ -239,46 +254,49 @@ class Control:
         return name if kind == "type" else ""
 
     async def _set_queue(self, args: dict[str, Any]) -> object:
-        name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
-        kind = args.get("kind") or "queue"
-        if kind not in KINDS:
-            raise InvalidArgument(f"kind must be {', '.join(KINDS)}, got {kind!r:.40}")
-        most, rate = args.get("max_concurrent") or 0, args.get("rate_per_s") or 0
-        if type(most) is not int or not 0 <= most <= limits.PROCEDURE_CONCURRENT_MAX:
-            raise InvalidArgument(
-                f"max_concurrent must be 0 to {limits.PROCEDURE_CONCURRENT_MAX}, got {most!r:.40}"
-            )
-        if type(rate) not in (int, float) or not 0 <= rate <= limits.PROCEDURE_RATE_MAX:
-            raise InvalidArgument(
-                f"rate_per_s must be 0 to {limits.PROCEDURE_RATE_MAX}, got {rate!r:.40}"
-            )
-        key, limit = f"{kind}:{name}", Limit(most, float(rate))
+        name, kind = _named(args)
+        key, limit = f"{kind}:{name}", queue_settings.given(args, kind)
         if len(self._crew.gate.limits) >= limits.QUEUES_MAX and key not in self._crew.gate.limits:
             raise Busy(
                 f"{limits.QUEUES_MAX} limits are set, which is the limit",
                 details={"limit": limits.QUEUES_MAX, "actual": len(self._crew.gate.limits)},
             )
-        row = rows.queue(key)
-        gone = limit == Limit()
-        await self._rows.write([delete(row) if gone else put(row, plain_data.pack(list(limit)))])
+        await self._rows.write(queue_settings.kept(key, limit))
         self._crew.limit(key, limit)
-        return {"name": name, "kind": kind, **limit._asdict()}
+        return queue_settings.shown(name, kind, limit)
 
     async def _list_queues(self, _args: dict[str, object]) -> object:
         found = []
         for key, (begun, waiting) in self._crew.gate.figures().items():
             kind, _, name = key.partition(":")
-            limit = self._crew.gate.limits.get(key, Limit())
-            found.append(
-                {
-                    "name": name,
-                    "kind": kind,
-                    **limit._asdict(),
-                    "running": begun,
-                    "waiting": waiting,
-                }
-            )
+            limit = self._crew.gate.limits.get(key, NONE)
+            counts = {"running": begun, "waiting": waiting}
+            found.append({**queue_settings.shown(name, kind, limit), **counts})
         return found
+
+    async def _show_queue(self, args: dict[str, object]) -> object:
+        name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
+        gate, now_ms = self._crew.gate, self._executor.now_ms()
+        found = list(gate.streams(f"queue:{name}"))
+        first = nlargest(limits.QUEUE_KEYS_SHOWN_MAX, found, key=lambda one: one.waiting)
+        oldest = min((one.since_ms for one in found if one.waiting), default=0)
+        running, waiting = gate.figures().get(f"queue:{name}", (0, 0))
+        return {
+            **queue_settings.shown(name, "queue", gate.limits.get(f"queue:{name}", NONE)),
+            "running": running,
+            "waiting": waiting,
+            "oldest_ms": max(0, now_ms - oldest) if oldest else 0,
+            "keys": [
+                {
+                    "key": one.key,
+                    "running": one.running,
+                    "waiting": one.waiting,
+                    "next": str(one.first) if one.first else None,
+                    "oldest_ms": max(0, now_ms - one.since_ms) if one.waiting else 0,
+                }
+                for one in first
+            ],
+        }
 
     async def _abort(self, args: dict[str, object]) -> object:
         return await self._executor.surgeon.abort(id_of(args), *_who(args), **_how(args))
@@ -410,6 +428,14 @@ def _name(args: dict[str, object]) -> str:
 def _words(args: dict[str, object], field: str) -> str:
     value = args.get(field)
     return checked_text(field, value, limits.NONCE_CHARS_MAX) if value else ""
+
+
+def _named(args: dict[str, Any]) -> tuple[str, str]:
+    """The name and the kind of a limit."""
+    kind = args.get("kind") or "queue"
+    if kind not in queue_settings.KINDS:
+        raise InvalidArgument(f"kind must be {', '.join(queue_settings.KINDS)}, got {kind!r:.40}")
+    return checked_text("name", args.get("name"), limits.NAME_CHARS_MAX), kind
 
 
 def _who(args: dict[str, object]) -> tuple[Any, Any]:

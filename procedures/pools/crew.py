@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from kv.base import limits
@@ -38,16 +39,16 @@ from kv.base.errors import (
     Unavailable,
     from_wire,
 )
-from kv.base.keys import unescape
 from kv.base.ops import delete, put
-from procedures.engine import plain_data, records
-from procedures.engine.records import LANE_SEPARATOR, Record, lane_of
+from procedures.engine import records
+from procedures.engine.needs import lacking
+from procedures.engine.records import FORMAT_MORE, Record, lane_of, parts_of, without_needs
 from procedures.engine.registry import ProcedureType
-from procedures.engine.roster import Live
+from procedures.engine.roster import Live, limits_of
 from procedures.engine.store import Stored
 from procedures.engine.submission import Admitted
-from procedures.pools import inbox, messages, rows
-from procedures.pools.assignment import Dealing, Hand, lanes_of, most_free
+from procedures.pools import inbox, messages, queue_settings, rows, windows
+from procedures.pools.assignment import Dealing, Hand, lanes_of, most_free, own_lanes
 from procedures.pools.describe import described, remote_type
 from procedures.pools.messages import (
     Entry,
@@ -61,7 +62,7 @@ from procedures.pools.messages import (
     Types,
 )
 from procedures.pools.pauses import words
-from procedures.pools.start_limits import Limit
+from procedures.pools.start_limits import NONE, Kept, Limit
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +79,23 @@ class Crew(Dealing):
         """What the store knows: types, limits, and workers that may still hold something."""
         async for _key, value, _ in rows.every(self._rows, rows.ALL_TYPES):
             self._types.learn(remote_type(messages.description(value)))
+        async for key, value, _ in rows.every(self._rows, rows.ALL_DEPLOYS):
+            self._types.deploys[rows.name_in(key)] = messages.deploy(value)
         for declared in self._types.types():
             self._limit_type(declared)
-        async for key, value, _ in rows.every(self._rows, rows.ALL_QUEUES):
-            name = unescape(key, len(rows.ALL_QUEUES[0]))[0].decode()
-            self.gate.limit(name, Limit(*plain_data.decode(value)))
+        self.gate.restore({rows.rate_of(key): kept async for key, kept, _ in self._kept_rates()})
+        found = {
+            rows.name_in(key): queue_settings.stored(value)
+            async for key, value, _ in rows.every(self._rows, rows.ALL_QUEUES)
+        }
+        async for key, value, _ in rows.every(self._rows, rows.ALL_SETTINGS):
+            name = rows.name_in(key)
+            found[name] = queue_settings.with_more(found.get(name, NONE), value)
+        for name, limit in found.items():
+            self.gate.limit(name, limit)
         until = self._timers.monotonic() + limits.WORKER_LEASE_MS / 1000
-        prefix = len(rows.ALL_WORKERS[0])
         async for key, value, _ in rows.every(self._rows, rows.ALL_WORKERS):
-            name = unescape(key, prefix)[0].decode()
+            name = rows.name_in(key)
             self._expected[name] = (until, messages.entry(value))
 
     async def run(self) -> None:
@@ -111,6 +120,7 @@ class Crew(Dealing):
                 for name in missing:
                     del self._expected[name]
                     self._spawn(self._forget(name))
+                self.settle()
                 self._kick(self._by_lane)
 
     async def _sweep(self) -> None:
@@ -124,8 +134,17 @@ class Crew(Dealing):
                 stored = None if self._roster.get(id) else await self._store.load(id)
                 if pauses and not self._roster.get(id) and (not stored or stored.record.ended):
                     await pauses.end(f"procedure:{id}", ())
+            now_ms = self._clock.now_ms()
+            async for key, (_, _, full_ms), version in self._kept_rates():
+                if full_ms < now_ms:
+                    await self._rows.write([delete(key, cond=version)])
+            await windows.sweep(self._rows, now_ms, lambda id: self._roster.get(id) is not None)
         except KvorumError as error:
             log.warning("what forgotten procedures left stays for now: %s", error)
+
+    async def _kept_rates(self) -> AsyncIterator[tuple[bytes, Kept, int]]:
+        async for key, value, version in rows.every(self._rows, rows.ALL_RATES):
+            yield key, msgspec.msgpack.decode(value, type=Kept), version
 
     def close(self) -> None:
         """Nobody is given anything any more; whoever waits hears who leads now."""
@@ -168,15 +187,20 @@ class Crew(Dealing):
         for id, version in entry.held:
             if id in mine:
                 hand.held[id] = mine.pop(id)
+                if (live := self._roster.get(id)) and (wanted := parts_of(live.lane)[3]):
+                    hand.burdens[id] = wanted
             elif not (back and self._claim(hand, id, version)):
                 dropped.append(id)
         self._unlane(known)
         self.hands[name] = hand
-        for lane in lanes_of(entry):
+        if self._types.deploys:
+            self._tell(hand, Types(0, messages.encode([]), self._types.deploys))
+        for lane in self._lanes(entry):
             self._by_lane.setdefault(lane, []).append(hand)
         for id in list(mine):  # given out, never arrived
             self._back(id)
         self.recall_paused()
+        self.settle()
         self._unpark(entry)
         self._kick(self._by_lane)
         log.info("worker %s serves pool %s with %d slots", name, entry.pool, entry.slots)
@@ -225,12 +249,11 @@ class Crew(Dealing):
         ops, news = [], []
         for description in entry.types:
             known = self._types.find(description.name, description.version)
+            same = known is not None and known.version == description.version
+            since_ms = (known.since_ms if known and same else 0) or self._clock.now_ms()
+            description = structs.replace(description, since_ms=since_ms)
             description = described(self._types.beside(remote_type(description)), description.pool)
-            if (
-                known is not None
-                and known.version == description.version
-                and described(known, description.pool) == description
-            ):
+            if known is not None and same and described(known, description.pool) == description:
                 continue
             ops.append(
                 put(rows.type_(description.name, description.version), messages.encode(description))
@@ -246,6 +269,25 @@ class Crew(Dealing):
             for hand in self.hands.values():
                 self._tell(hand, Types(0, messages.encode(news)))
 
+    def _lanes(self, entry: Entry) -> list[str]:
+        """What a worker may run: of what it accepts nothing that is pinned to its own version."""
+        return [
+            lane
+            for lane in lanes_of(entry)
+            if not self._pinned(lane) or any(lane == own for own in own_lanes(entry))
+        ]
+
+    def _pinned(self, lane: str) -> bool:
+        _, name, version, _ = parts_of(lane)
+        declared = self._types.exact(name, int(version))
+        return declared is not None and declared.pinned
+
+    def tell_deploys(self, name: str) -> None:
+        """Workers begin procedures, too."""
+        changed = {name: self._types.deploys[name]}
+        for hand in self.hands.values():
+            self._tell(hand, Types(0, messages.encode([]), changed))
+
     def _limit_type(self, declared: ProcedureType) -> None:
         """The limits of the newest version count."""
         newest = self._types.find(declared.name)
@@ -256,7 +298,8 @@ class Crew(Dealing):
 
     def limit(self, key: str, limit: Limit) -> None:
         """Set a limit, and count what has begun under it."""
-        self.gate.count([(one.id, one.limits) for one in self._roster.all() if one.begun])
+        all_ = self._roster.all()
+        self.gate.count([(one.id, one.limits, one.key) for one in all_ if one.begun])
         self.gate.limit(key, limit)
 
     def _all_types(self) -> bytes:
@@ -265,10 +308,13 @@ class Crew(Dealing):
     def _claim(self, hand: Hand, id: int, version: int) -> bool:
         """Whether it goes on with a procedure that it held under the master before."""
         live = self._roster.get(id)
-        if live is None or live.lane not in lanes_of(hand.entry) or live.worker:
+        if live is None or live.worker or without_needs(live.lane) not in self._lanes(hand.entry):
             return False
         if not self._locks.try_acquire(id):
             return False
+        if not live.begun:  # its first step is under way there: it counts, and waits for nobody
+            live.begun = True
+            self.gate.count([(id, live.limits, live.key)])
         self._hold(hand, live)
         hand.held[id] = -1  # signals that the master before heard of are before all that we heard
         return True
@@ -321,12 +367,18 @@ class Crew(Dealing):
         return None
 
     def same_kin(self, record: Record) -> bool:
-        """Whether it has the parent and the starter that it had, if it is there."""
+        """Whether it has the parent and the starter that it had, and its key of its queue, if it is
+        there.
+        """
         live = self._roster.get(record.id)
         if live is None:
             return True
         now = (record.parent, record.starter, record.tells, record.bound)
-        return now == (live.parent, live.starter, live.tells, live.bound)
+        waits = (limits_of(record)[0], record.key)  # in a queue of its own it would pass others
+        return (*now, *waits) == (
+            *(live.parent, live.starter, live.tells, live.bound),
+            *(live.limits[0], live.key),
+        )
 
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""
@@ -372,7 +424,7 @@ class Crew(Dealing):
     def _unlane(self, hand: Hand | None) -> None:
         if hand is None:
             return
-        for lane in lanes_of(hand.entry):
+        for lane in lanes_of(hand.entry):  # also those that it was not given
             left = [h for h in self._by_lane.get(lane, ()) if h is not hand]
             if left:
                 self._by_lane[lane] = left
@@ -562,7 +614,9 @@ class Crew(Dealing):
         Raises what is wrong with them.
         """
         lane = lane_of(declared.pool, declared.name, declared.version)
-        hands = self._by_lane.get(lane)
+        hands = [
+            h for h in self._by_lane.get(lane, ()) if not query or h.entry.format >= FORMAT_MORE
+        ]
         if not hands:
             return None
         self._asked += 1
@@ -597,17 +651,18 @@ class Crew(Dealing):
             return why
         if not live.lane or live.worker:
             return ""
-        pool, name, version = live.lane.split(LANE_SEPARATOR)
+        pool, name, version, wanted = parts_of(live.lane)
         if live.id in self._postponed.get(live.lane, ()):
             return f"all workers of pool {pool} that have what it needs are busy"
         if not live.queued:
             return ""
-        if live.lane in self._by_lane:
-            return (
-                ""
-                if any(h.free > 0 for h in self._by_lane[live.lane])
-                else (f"all workers of pool {pool} are busy")
-            )
+        if hands := self._by_lane.get(without_needs(live.lane)):
+            lacks = [lacking(wanted, dict(hand.entry.capacity), {}) for hand in hands]
+            if all(lacks):
+                missed = " or ".join(sorted(set(lacks)))
+                return f"no worker of pool {pool} has what it needs: {missed}"
+            free = any(h.free > 0 and not h.lacks(wanted) for h in hands)
+            return "" if free else f"all workers of pool {pool} that could run it are busy"
         if self._expected:
             return "the workers are asked what they run"
         if any(h.entry.pool == pool for h in self.hands.values()):
@@ -623,6 +678,8 @@ class Crew(Dealing):
                 "pool": hand.entry.pool,
                 "slots": hand.entry.slots,
                 "running": len(hand.held),
+                "capacity": dict(hand.entry.capacity),
+                "used": hand.used_up(),
                 "procedures": [str(id) for id in sorted(hand.held)[:100]],
                 "types": sorted({f"{t.name}@{t.version}" for t in hand.entry.types}),
                 "host": hand.entry.host,

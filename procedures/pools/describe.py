@@ -49,6 +49,11 @@ def described(declared: ProcedureType, pool: str) -> Description:
         origin=declared.origin,
         bypass=declared.bypass,
         validators=tuple(sorted(declared.validators)),
+        key=declared.key,
+        needs=declared.needs,
+        pinned=declared.pinned,
+        since_ms=declared.since_ms,
+        replaying=declared.replaying,
     )
 
 
@@ -87,6 +92,11 @@ def remote_type(description: Description) -> ProcedureType:
         max_concurrent=description.max_concurrent,
         rate_per_s=description.rate_per_s,
         bypass=description.bypass,
+        key=description.key,
+        needs=description.needs,
+        pinned=description.pinned,
+        since_ms=description.since_ms,
+        replaying=description.replaying,
         remote=True,
         needs_look=description.locks is None or description.typed,
         typed=description.typed,

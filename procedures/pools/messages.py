@@ -16,6 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kv.base.errors import InvalidArgument
+from procedures.engine.deploys import Deploy
+from procedures.engine.needs import Needs
 from procedures.engine.records import Failure
 
 T = TypeVar("T")
@@ -50,6 +52,11 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     origin: str = ""
     bypass: str = ""  # why it cannot be bypassed
     validators: tuple[str, ...] = ()  # updates that it looks at first
+    key: str = ""  # field of the arguments that is its key
+    needs: Needs = ()  # of a worker
+    pinned: bool = False
+    since_ms: int = 0  # when it was declared first: the master says that
+    replaying: bool = False  # its code says whether it fits a record
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +70,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     operations: tuple[str, ...] = ()  # of the bus, that it carries out (procedures/bus/workers.py)
     user: str = ""  # who it came as: the master says that, whatever the worker does
+    format: int = 1  # of the records that it keeps all of
+    capacity: Needs = ()  # what it has
 
 
 # ---------------------------------------------------------------------- the master's orders
@@ -111,10 +120,11 @@ class Drop(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Types(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Types that are new: [Description, …], encoded."""
+    """Types that are new: [Description, …], encoded; and which versions new ones begin with."""
 
     number: int
     types: bytes
+    deploys: dict[str, Deploy] = {}
 
 
 Order: TypeAlias = Run | Recall | Look | Drop | Types
@@ -173,6 +183,7 @@ _orders: Final = msgspec.msgpack.Decoder(list[Order])
 _reports: Final = msgspec.msgpack.Decoder(list[Report])
 _entry: Final = msgspec.msgpack.Decoder(Entry)
 _description: Final = msgspec.msgpack.Decoder(Description)
+_deploy: Final = msgspec.msgpack.Decoder(Deploy)
 _descriptions: Final = msgspec.msgpack.Decoder(list[Description])
 
 encode: Final = _encoder.encode
@@ -193,6 +204,10 @@ def entry(data: bytes) -> Entry:
 
 def description(data: bytes) -> Description:
     return _decoded(_description, data, "a description")
+
+
+def deploy(data: bytes) -> Deploy:
+    return _decoded(_deploy, data, "versions of a type")
 
 
 def descriptions(data: bytes) -> list[Description]:

@@ -13,6 +13,11 @@
     0a [id u64]                   → {token: details}        what its step said of itself last
     20 esc(schedule)              → Schedule                (schedules.py)
     21 esc(kind:name)             → Pause                   (pauses.py)
+    40 esc(queue)                 → map                     what 03 does not say of its limits
+    41 esc(limit) esc(key)        → [tokens, ms, full ms]   a slow rate, of a queue's key or ""
+    42 kind esc(owner) esc(type) esc(queue) esc(key) → [id, until ms]   which submission stands for
+                                                            the others of its key (windows.py)
+    43 esc(type)                  → Deploy                  which version new ones begin with
 
 A worker's row is written before it is given anything and removed after what it held was fenced: so
 a new master knows everybody who may still commit.
@@ -41,6 +46,10 @@ _EVENTS: Final = _TABLE + b"\x09"
 _HEARTBEATS: Final = _TABLE + b"\x0a"
 _SCHEDULES: Final = _TABLE + b"\x20"
 _PAUSES: Final = _TABLE + b"\x21"
+_SETTINGS: Final = _TABLE + b"\x40"
+_RATES: Final = _TABLE + b"\x41"
+_WINDOWS: Final = _TABLE + b"\x42"
+_DEPLOYS: Final = _TABLE + b"\x43"
 
 ALL_WORKERS: Final = (_WORKERS, successor(_WORKERS))
 ALL_TYPES: Final = (_TYPES, successor(_TYPES))
@@ -48,6 +57,10 @@ ALL_QUEUES: Final = (_QUEUES, successor(_QUEUES))
 ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
 OLDER_SCHEDULES: Final = (_OLDER_SCHEDULES, successor(_OLDER_SCHEDULES))
 ALL_PAUSES: Final = (_PAUSES, successor(_PAUSES))
+ALL_SETTINGS: Final = (_SETTINGS, successor(_SETTINGS))
+ALL_RATES: Final = (_RATES, successor(_RATES))
+ALL_WINDOWS: Final = (_WINDOWS, successor(_WINDOWS))
+ALL_DEPLOYS: Final = (_DEPLOYS, successor(_DEPLOYS))
 
 _LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES, _EVENTS, _HEARTBEATS)
 POSITION_MAX: Final = (1 << 64) - 1
@@ -82,6 +95,11 @@ async def every(rows: Rows, span: tuple[bytes, bytes]) -> AsyncIterator[tuple[by
         start = page.resume
 
 
+def name_in(key: bytes) -> str:
+    """What a row of a worker, a queue or a schedule is called by."""
+    return unescape(key, len(_WORKERS))[0].decode()
+
+
 def worker(name: str) -> bytes:
     return _WORKERS + escape(name.encode())
 
@@ -92,6 +110,28 @@ def type_(name: str, version: int) -> bytes:
 
 def queue(name: str) -> bytes:
     return _QUEUES + escape(name.encode())
+
+
+def settings(name: str) -> bytes:
+    return _SETTINGS + escape(name.encode())
+
+
+def rate(name: str, key: str) -> bytes:
+    return _RATES + escape(name.encode()) + escape(key.encode())
+
+
+def rate_of(row: bytes) -> tuple[str, str]:
+    name, at = unescape(row, len(_RATES))
+    return name.decode(), unescape(row, at)[0].decode()
+
+
+def window(kind: bytes, owner: str, name: str, queue: str, key: str) -> bytes:
+    parts = (escape(part.encode()) for part in (owner, name, queue, key))
+    return _WINDOWS + kind + b"".join(parts)
+
+
+def deploy(name: str) -> bytes:
+    return _DEPLOYS + escape(name.encode())
 
 
 def schedule(name: str) -> bytes:

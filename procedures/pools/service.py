@@ -18,10 +18,10 @@ from typing import Any, Final
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
 from kv.base.rights import Kind, Resource
-from procedures.engine import plain_data
+from procedures.engine import needs, plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
-from procedures.pools import messages
+from procedures.pools import messages, windows
 from procedures.pools.control import SURGERY, Control
 from procedures.pools.crew import Crew
 from procedures.verbs import (
@@ -45,7 +45,12 @@ METHODS: Final = (
     PROC_SUBMIT_MORE,
 )
 
-_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool", "signal", "trace"})
+_OPTIONS: Final = frozenset(
+    {
+        *("queue", "priority", "delay_ms", "at_ms", "pool", "signal", "trace", "key", "needs"),
+        *windows.WORDS,
+    }
+)
 
 
 def register(executor: Executor, dispatcher: Methods) -> None:
@@ -83,24 +88,34 @@ def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
     dispatcher.register(WORK_LIST, listing)
 
 
-def _submission(caller: Caller, args: list[Any]) -> tuple[Submission, object]:
-    """And the signal that it is to be stored with, if any."""
+def _submission(
+    caller: Caller, args: list[Any]
+) -> tuple[Submission, dict[str, Any] | None, windows.Window | None]:
+    """And the signal that it is to be stored with, if any, or which earlier one may stand for it.
+    Raises InvalidArgument.
+    """
     name, packed, owner, nonce, given = args
     unknown = sorted(set(given) - _OPTIONS)
     if unknown:
         raise InvalidArgument(
             f"unknown option {unknown[0]!r:.40}; there are {', '.join(sorted(_OPTIONS))}"
         )
-    for what in ("queue", "pool"):
+    for what in ("queue", "pool", "key", "trace"):
         if not isinstance(given.get(what, ""), str):
             raise InvalidArgument(f"{what} must be text")
     data = plain_data.read(packed, f"arguments of {name:.80}")
-    signal, trace = given.pop("signal", None), given.pop("trace", "")
-    if not isinstance(trace, str):
-        raise InvalidArgument("trace must be text")
+    signal, trace, window = given.pop("signal", None), given.pop("trace", ""), windows.window(given)
+    given["needs"] = needs.checked("needs", given.get("needs", {}))
     owner, options = caller.user or owner, Options(**given)
     sub = Submission(name, data, owner, nonce or "", options=options, trace=trace)
-    return sub, signal
+    if signal is None:
+        return sub, None, window
+    if window is not None:
+        raise InvalidArgument("one that begins with a signal is neither dedup nor debounce")
+    said = plain_data.read(signal, "the signal") if isinstance(signal, bytes) else None
+    if not isinstance(said, dict):
+        raise InvalidArgument("signal must be a map, as msgpack bytes: name, payload, key")
+    return sub, said, None
 
 
 def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> None:
@@ -109,24 +124,22 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
         given = plain_data.read(packed, f"the arguments of {what:.40}")
         if type(given) is not dict:
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
-        if caller.user and what in SURGERY:
+        if caller.user and what in SURGERY | {"version.move"}:
             given["actor"] = caller.user
         if what in PROC_LISTS:
             if not caller.reads_some(Kind.PROCEDURE_TYPE):
                 return [plain_data.pack({"items": [], "before": 0})]
             seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
-            page = control.audit if what == "audit.page" else control.past_list
-            return [plain_data.pack(await page(given, seen))]
+            return [plain_data.pack(await control.seen(what, given, seen))]
         return [plain_data.pack(await control.do(what, given))]
 
     async def submit(caller: Caller, args: list[Any]) -> list[object]:
-        sub, signal = _submission(caller, args)
-        if signal is None:
-            return [await executor.submit(sub)]
-        said = plain_data.read(signal, "the signal") if isinstance(signal, bytes) else None
-        if not isinstance(said, dict):
-            raise InvalidArgument("signal must be a map, as msgpack bytes: name, payload, key")
-        return [await control.talk.start(sub, said)]
+        sub, signal, window = _submission(caller, args)
+        if window is not None:
+            return list(await control.windows.begin(sub, window))
+        if signal is not None:
+            return [await control.talk.start(sub, signal)]
+        return [await executor.submit(sub)]
 
     dispatcher.register(PROC_CONTROL, do)
     dispatcher.register(PROC_SUBMIT_MORE, submit)

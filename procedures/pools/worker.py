@@ -25,6 +25,7 @@ from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core, records
 from procedures.engine.context import Tables
 from procedures.engine.counters import Blocks
+from procedures.engine.needs import Needs
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live
 from procedures.engine.runner import Runner
@@ -95,8 +96,11 @@ class Worker:
         pid: int = 0,
         operations: Sequence[str] = (),
         runner: Runner | None = None,
+        capacity: Needs = (),
     ) -> None:
-        """`runner` calls the methods; None = one of its own, in this process."""
+        """`runner` calls the methods; None = one of its own, in this process. `capacity`: what it
+        has, of what procedures need (needs.py).
+        """
         self.name = name
         self._pool = pool
         self._nodes = nodes
@@ -114,6 +118,8 @@ class Worker:
         self._slots = slots
         self._host, self._pid = host, pid
         self._operations = tuple(operations)
+        self._capacity = capacity
+        self.format: int = records.FORMAT_MORE  # of the records that it keeps all of
         self._runner_is_own = runner is None
         self._jobs: dict[int, _Job] = {}
         self._reports: list[Report] = []
@@ -195,6 +201,8 @@ class Worker:
                 self._host,
                 self._pid,
                 self._operations,
+                format=self.format,
+                capacity=self._capacity,
             )
             try:
                 answer = await self._unless_over(
@@ -329,6 +337,7 @@ class Worker:
                 self._group.create_task(self._look(order))
             case Types():
                 self._learn(order.types)
+                self._types.deploys.update(order.deploys)
 
     def _say(self, report: Report) -> None:
         self._reports.append(report)

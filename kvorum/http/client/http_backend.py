@@ -40,6 +40,7 @@ from kvorum.http.client.control_requests import control_request
 from kvorum.http.client.http_session import HttpSession
 from kvorum.http.client.transport import HttpTransport
 from kvorum.http.client.watch_client import HttpWatcher
+from procedures.engine.client import Earlier
 from txn.shared.wait_terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer
@@ -260,14 +261,19 @@ class HttpBackend:
         if trace:
             headers = (*headers, ("traceparent", str(trace)))
         body = b"" if args is None else _encode(args)
+        said = dict(options or {})
+        if "needs" in said:
+            said["needs"] = _encode(said["needs"]).decode()
         answer = await self._send(
             "POST",
-            f"/v1/procedures/{_q(name)}" + (f"?{urlencode(options)}" if options else ""),
+            f"/v1/procedures/{_q(name)}" + (f"?{urlencode(said)}" if said else ""),
             body,
             headers,
             twice="more" if nonce is None else "same",
         )
-        return int(_decode(answer.body)["id"])
+        found = _decode(answer.body)
+        id = int(found["id"])
+        return Earlier(id, found["earlier"]) if "earlier" in found else id
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         query = f"?wait_ms={min(wait_ms, WAIT_MS_MAX)}" if wait_ms else ""

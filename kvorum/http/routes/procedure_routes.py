@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -35,6 +36,7 @@ from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, snapshot, wrong
 from kvorum.http.wire.request import Request
 from procedures.engine.audit import seen_of
+from procedures.engine.client import Earlier
 
 ROUTES: Final = Routes("procedures")
 LOCK_ROUTES: Final = Routes("locks")
@@ -83,10 +85,15 @@ _COMPLETE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<token>")
 _OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE, "{id}")
 _STEAL: Final = Right(Action.OPERATE, Kind.LOCK, "<resource>")
 
+_READ_NAMED: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{name}")
+_OPERATE_NAMED: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE, "{name}")
+_VERSION_MAX: Final = (1 << 32) - 1
 _PRIORITY_MAX: Final = limits.PROCEDURE_PRIORITY_MAX
 FIRST: Final = "The higher one begins first."
 WHERE: Final = "In which it waits for its turn."
 WORKERS: Final = "Which workers run it."
+_KEY: Final = "Of one key its queue runs one at a time, in order."
+_MS: Final = digits(0, limits.PROCEDURE_TIMEOUT_MS_MAX)
 
 
 class Signal(Body):
@@ -135,6 +142,53 @@ class Limit(Body):
         None, description="Begun and not ended; 0 = any number."
     )
     rate_per_s: Any = Field(None, description="Begun per second; 0 = any number.")
+    rate: TextOrNone = Field(None, description="The same as so many per time: `100/1h`.")
+    burst: Annotated[int | None, As(integer(0, limits.PROCEDURE_RATE_MAX))] = Field(
+        None, description="So many at once after a pause; 0 = one second's worth."
+    )
+    key_concurrent: Annotated[int | None, As(integer(0, limits.PROCEDURE_CONCURRENT_MAX))] = Field(
+        None, description="Of each key of a queue: 1 if left out; 0 = any number."
+    )
+    key_rate_per_s: Any = Field(None, description="Of each key of a queue.")
+    key_rate: TextOrNone = Field(None, description="The same as so many per time.")
+    key_burst: Annotated[int | None, As(integer(0, limits.PROCEDURE_RATE_MAX))] = Field(
+        None, description="Of each key of a queue."
+    )
+    aging_ms: Annotated[int | None, As(integer(0, limits.PROCEDURE_TIMEOUT_MS_MAX))] = Field(
+        None, description="Waiting for so long counts as one priority; 0 = not."
+    )
+    weights: Any = Field(None, description="Key → how many turns it has, in place of 1.")
+
+
+class Versions(Body):
+    default: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
+        None, description="What new ones begin with; 0 = the newest that is not drained."
+    )
+    ramp: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
+        None, description="But a share of them this one; 0 = none."
+    )
+    percent: Any = Field(None, description="That share.")
+    drain: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
+        None, description="No new ones begin with this one any more."
+    )
+    undrain: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
+        None, description="They may again."
+    )
+
+
+class MoveVersion(Body):
+    to: Annotated[int, As(integer(1, _VERSION_MAX))] = Field(
+        description="The version to go on with."
+    )
+    from_: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
+        None, alias="from", description="Only those of this version; all others if left out."
+    )
+    dry_run: BoolOrNone = Field(None, description="Change nothing, only tell what would change.")
+    partial: BoolOrNone = Field(None, description="Move those that can, though others cannot.")
+    reason: TextOrNone = Field(None, description="Why: kept in the audit.")
+    actor: TextOrNone = Field(
+        None, description="Who does it, while the cluster has no users: `http` if left out."
+    )
 
 
 class Surgery(Body):
@@ -185,12 +239,28 @@ async def start_procedure(
         int | None, digits(0, 1 << 53), Query(description="Begin then, in ms since 1970.")
     ] = None,
     pool: Annotated[TextOrNone, Query(description=WORKERS)] = None,
+    key: Annotated[TextOrNone, Query(description=_KEY)] = None,
+    dedup: Annotated[TextOrNone, Query(description="The same one starts nothing …")] = None,
+    dedup_ms: Annotated[int | None, _MS, Query(description="… for so long.")] = None,
+    debounce_ms: Annotated[
+        int | None, _MS, Query(description="Begin so long after the last one of its key …")
+    ] = None,
+    debounce_max_ms: Annotated[
+        int | None, _MS, Query(description="… at most so long after the first …")
+    ] = None,
+    debounce: Annotated[
+        TextOrNone, Query(description="… with the arguments of the `last` or the `first`.")
+    ] = None,
+    needs: Annotated[
+        TextOrNone, Query(description='What it needs of a worker, a JSON map: `{"gpu": 1}`.')
+    ] = None,
 ) -> Plain:
     """Start a procedure
 
     The body is its arguments. The header `Idempotency-Key` is its nonce: the same one gives the
     same id as long as the procedure is kept; of another procedure, or with other arguments, it is
-    refused (409 `NONCE_REUSED`).
+    refused (409 `NONCE_REUSED`). With `dedup_ms` or `debounce_ms` the answer has `earlier`, why it
+    is one that was started before (`deduplicated`, `debounced`), empty if it is a new one.
     """
     if nonce is not None and not 0 < len(nonce) <= limits.NONCE_CHARS_MAX:
         raise wrong("Idempotency-Key", f"1 to {limits.NONCE_CHARS_MAX} characters", nonce)
@@ -201,10 +271,27 @@ async def start_procedure(
         "at_ms": at_ms,
         "priority": priority,
         "trace": traceparent,
+        "key": key,
+        "dedup": dedup,
+        "dedup_ms": dedup_ms,
+        "debounce_ms": debounce_ms,
+        "debounce_max_ms": debounce_max_ms,
+        "debounce": debounce,
+        "needs": _needs(needs),
     }
     options: Plain = {option: value for option, value in given.items() if value is not None}
     options |= submitter(me)
-    return {"id": str(await node.submit(name, args, nonce, options or None))}
+    id = await node.submit(name, args, nonce, options or None)
+    return {"id": str(int(id)), **({"earlier": id.why} if isinstance(id, Earlier) else {})}
+
+
+def _needs(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise wrong("needs", "a JSON map", text) from None
 
 
 @ROUTES.on(
@@ -304,11 +391,21 @@ async def list_queues(node: Node) -> Plain:
     return {"items": await node.control("queue.list", {})}
 
 
+@ROUTES.on("GET", "/v1/queues/{queue}", READ_CLUSTER, OBJECT)
+async def show_queue(node: Node, queue: str) -> object:
+    """Look into a queue
+
+    Its settings; `running`, `waiting`, `oldest_ms`; and of each of its `keys`, those with most
+    first, the same, and which procedure is `next`.
+    """
+    return await node.control("queue.show", {"name": queue})
+
+
 @ROUTES.on("POST", "/v1/queues", OPERATE_CLUSTER)
 async def set_limit(node: Node, body: Limit) -> object:
     """Limit a queue, a type or a pool
 
-    Zeros remove the limit.
+    What is left out is as if it had never been set; zeros remove the limit.
     """
     return await node.control("queue.set", body.given())
 
@@ -462,6 +559,59 @@ async def audit(
     if len(found) >= most or not page["before"]:
         return {"items": found[:most]}
     return {"items": found, "before": page["before"]}
+
+
+@ROUTES.on("GET", "/v1/versions", SELF, items_of(OBJECT))
+async def list_versions(
+    node: Node,
+    asked: Asked,
+    here: Here,
+    name: Annotated[TextOrNone, Query(description="Only of this type.")] = None,
+) -> Plain:
+    """List versions of procedure types
+
+    Of types that you may read: `default`, `ramp`, `percent`, and of each of its `versions` how many
+    are `live`, the share of new ones (`new_percent`), which `workers` have it, and whether these
+    are `safe_to_stop` (`why_not`).
+    """
+    if not _any_type(asked, here):
+        return {"items": []}
+    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    if name is not None and not seen(name):
+        return {"items": []}
+    found = await node.control("version.list", {"name": name})
+    return {"items": [one for one in found["items"] if seen(one["name"])]}
+
+
+@ROUTES.on("POST", "/v1/versions/{name}", _OPERATE_NAMED, OBJECT, 404)
+async def set_versions(node: Node, name: str, body: Versions) -> object:
+    """Choose the version that new procedures begin with
+
+    What is left out stays as it is. A share is by the id: who has the new version at 10 percent
+    has it at 20, too.
+    """
+    return await node.control("version.set", {**body.given(), "name": name})
+
+
+@ROUTES.on("POST", "/v1/versions/{name}/rollback", _OPERATE_NAMED, OBJECT, 404)
+async def roll_back_version(node: Node, name: str) -> object:
+    """Let new procedures begin with the version before
+
+    A ramp ends; without one the default is what it was before.
+    """
+    return await node.control("version.rollback", {"name": name})
+
+
+@ROUTES.on("POST", "/v1/versions/{name}/move", _OPERATE_NAMED, OBJECT, 404, 409)
+async def move_to_version(node: Node, me: Me, name: str, body: MoveVersion) -> object:
+    """Let live procedures go on with another version
+
+    By the rule of `kvorum proc check-upgrade`. 409 `NOT_MOVABLE`: some cannot, whose ids are in
+    `refused` of its details, and none is moved (`partial`: the others are).
+    """
+    said = body.given()
+    actor = said.get("actor", "http") if me.credential == LOOPBACK.credential else me.name
+    return await node.control("version.move", {**said, "actor": actor, "name": name})
 
 
 @ROUTES.on("GET", "/v1/workers", READ_CLUSTER, items_of(OBJECT))

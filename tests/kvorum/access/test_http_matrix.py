@@ -42,11 +42,13 @@ BODIES: dict[str, Any] = {
     "/v1/schedules": {"name": "s", "procedure": "sample.transfer"},
     "/v1/locks/steal": {"resource": "till"},
     "/v1/schedules/{schedule}/backfill": {"from_ms": 0, "to_ms": 1},
+    "/v1/versions/{name}/move": {"to": 2},
     "/v1/pauses": {"kind": "type", "name": "sample.transfer", "note": "n"},
 }
 ALSO = {"/v1/txn/{id}/lock": ["read"]}  # what a route needs beside the right that it says
 NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}
 NAMES |= {"kind": "type", "paused": "sample.transfer", "pool": "default", "task": "t"}
+NAMES |= {"queue": "q"}
 
 
 def namespace_of(route: Route | Declared) -> str:

@@ -76,6 +76,7 @@ GIVEN: dict[str, Any] = {
     "start": 1,
     "end": 2,
     "site": "there",
+    "to": 2,
     "fn": lambda t: t.table("default", "t").put(b"r", b"v"),
 }
 READS = {
@@ -89,6 +90,7 @@ READS = {
     "Database.partitions",
     "Database.procedures",
     "Database.query",
+    "Database.queue",
     "Database.replay_procedure",
     "Database.queues",
     "Database.result",
@@ -101,6 +103,7 @@ READS = {
     "Database.status",
     "Database.tables",
     "Database.timestamp",
+    "Database.versions",
     "Database.wait",
     "Database.workers",
     "Snapshot.multi_get",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kv.base.adapters import LoopTimers
 from kvorum.testing.simulation import loop as simloop
-from kvorum.testing.simulation.loop import SimLoop
+from kvorum.testing.simulation.loop import SimClock, SimLoop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -162,7 +162,7 @@ def test_a_queue_of_several_types_has_one_turn() -> None:
 def _gate(test: Callable[[Gate, list[int]], None]) -> None:
     async def main(loop: SimLoop) -> None:
         opened: list[int] = []
-        test(Gate(LoopTimers(loop), opened.append), opened)
+        test(Gate(LoopTimers(loop), SimClock(loop), opened.append, lambda _, __: None), opened)
 
     simloop.run(main)
 

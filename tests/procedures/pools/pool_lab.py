@@ -12,8 +12,10 @@ from kv.base.errors import KvorumError, Unavailable
 from kv.base.node_methods import Handler
 from kv.base.ops import Op
 from kvorum.testing.simulation.loop import SimLoop
+from procedures.engine import records
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import Table
+from procedures.engine.needs import Needs
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.pools import service
 from procedures.pools.worker import Worker
@@ -136,14 +138,19 @@ class Office:
         types: Sequence[ProcedureType] = (),
         slots: int = 8,
         store: Any = None,
+        capacity: Needs = (),
+        format: int = records.FORMAT_MORE,
     ) -> Worker:
+        """`format`: of the records that it knows all of."""
         way = self.ways[name] = Way(self)
         worker = self.workers[name] = Worker(
             *(name, pool, way, store or self.lab.store, list(types) or self.types()),
             *(OneTable(), self.lab.clock, self.timers, self.lab.rng),
             slots=slots,
             pid=len(self.workers),
+            capacity=capacity,
         )
+        worker.format = format
         self.running[name] = self.loop.create_task(worker.run())
         return worker
 

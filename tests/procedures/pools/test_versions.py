@@ -1,0 +1,342 @@
+"""Versions side by side: which one new procedures begin with, drains, moves. Virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kv.base.errors import InvalidArgument, Refused
+from kvorum.testing.simulation import loop as simloop
+from procedures.engine import deploys, plain_data
+from procedures.engine import procedure as p
+from procedures.engine.context import StepContext
+from procedures.engine.deploys import BY_CODE, Deploy
+from procedures.engine.executor import Executor
+from procedures.engine.flow import Flow
+from procedures.engine.procedure import Outcome, State
+from procedures.engine.registry import declaration, procedure, step
+from procedures.engine.workflow import workflow
+from procedures.pools.control import Control
+from tests.procedures.pools.pool_lab import Office
+from tests.procedures.pools.test_pools import in_office, submission
+from tests.procedures.zoo import Zoo
+
+TWO = {1: 0, 2: 0}
+
+
+class Ships(Zoo):
+    @step(first=True)
+    async def pack(self, ctx: StepContext) -> Outcome:
+        return p.suspend(event=f"go {ctx.id}", then="send")
+
+
+@procedure("ship", version=1, pool="p")
+class Ship1(Ships):
+    @step
+    async def send(self, ctx: StepContext) -> Outcome:
+        return p.done(1)
+
+
+@procedure("ship", version=2, pool="p")
+class Ship2(Ships):
+    @step
+    async def send(self, ctx: StepContext) -> Outcome:
+        return p.done(2)
+
+
+@procedure("ship", version=3, pool="p")
+class Ship3(Ships):
+    @step(first=True)
+    async def pack(self, ctx: StepContext) -> Outcome:
+        return p.suspend(event=f"go {ctx.id}", then="fly")
+
+    send = None  # type: ignore[assignment]
+
+    @step
+    async def fly(self, ctx: StepContext) -> Outcome:
+        return p.done(3)
+
+
+@procedure("pinned", version=1, pool="p", pinned=True)
+class Pinned1(Ship1):
+    pass
+
+
+@procedure("pinned", version=2, pool="p", accepts=[1])
+class Pinned2(Ship2):
+    pass
+
+
+SHIPS = [Ship1, Ship2, Ship3, Pinned1, Pinned2]
+
+
+async def _version(executor: Executor, name: str = "ship") -> int:
+    id = await executor.submit(submission(name))
+    return (await executor.find(id)).version
+
+
+async def _waiting(office: Office, executor: Executor, name: str = "ship") -> int:
+    id = await executor.submit(submission(name))
+    await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
+    return id
+
+
+async def _end(executor: Executor, id: int) -> object:
+    executor.signal(f"go {id}")
+    record = await executor.wait(id, 5_000)
+    assert record.state is State.SUCCESS, record
+    return plain_data.decode(record.result)
+
+
+# ------------------------------------------------------------------------------ decisions
+def test_u18_a_share_by_id_stays_with_its_ids() -> None:
+    """Who has the new version at 10 percent has it at 20, too; and the share is what was said."""
+    ids = range(1, 20_001)
+    at = {
+        share: {id for id in ids if deploys.chosen(Deploy(1, 2, share), TWO, id) == 2}
+        for share in (0, 10, 20, 100)
+    }
+    assert at[0] == set()
+    assert at[10] < at[20] < at[100] == set(ids)
+    assert len(at[10]) == pytest.approx(2_000, rel=0.05)
+    first = [deploys.chosen(Deploy(1, 2, 10), TWO, id) for id in range(1, 201)]
+    assert 10 <= first.count(2) <= 30, "neighbours are spread"
+
+
+def test_u18_what_new_ones_begin_with() -> None:
+    """The newest that is not drained, what is set, or by code the one that was declared last."""
+    assert deploys.chosen(deploys.NONE, TWO, 5) == 2
+    assert deploys.chosen(Deploy(drained=(2,)), TWO, 5) == 1
+    assert deploys.chosen(Deploy(default=1), TWO, 5) == 1
+    assert deploys.chosen(Deploy(default=9), TWO, 5) == 2, "it is not there any more"
+    late, early = BY_CODE + 1, BY_CODE + 9
+    assert deploys.chosen(deploys.NONE, {7: 0, late: 200, early: 100}, 5) == late
+    ramped = deploys.changed(deploys.NONE, TWO, {"ramp": 2, "percent": 5})
+    assert deploys.given_out(ramped, TWO) == {2: 5, 1: 95}
+    whole = deploys.changed(ramped, TWO, {"percent": 100})
+    assert deploys.given_out(whole, TWO) == {2: 100.0}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"default": 3}, {"ramp": "2"}, {"ramp": 2, "percent": 101}, {"percent": -1}, {"drain": 9},
+        {"default": 2, "drain": 2}, {"undrain": True},
+    ],
+)  # fmt: skip
+def test_u18_settings_that_cannot_be_are_refused(said: dict[str, Any]) -> None:
+    """A version that nobody has was made the default, and new ones waited for ever."""
+    with pytest.raises(InvalidArgument):
+        deploys.changed(deploys.NONE, TWO, said)
+
+
+def test_u18_somebody_must_be_left() -> None:
+    """All versions were drained."""
+    one = deploys.changed(deploys.NONE, TWO, {"drain": 2})
+    assert deploys.chosen(one, TWO, 5) == 1
+    with pytest.raises(InvalidArgument, match="all versions would be drained"):
+        deploys.changed(one, TWO, {"drain": 1})
+
+
+def test_u18_the_way_back() -> None:
+    """A rollback ends a ramp, else it is the default before; twice is there and back."""
+    two = deploys.changed(Deploy(default=1), TWO, {"default": 2})
+    back = deploys.rolled_back(two, TWO)
+    assert back.default == 1
+    assert deploys.rolled_back(back, TWO).default == 2
+    ramped = deploys.changed(Deploy(default=1), TWO, {"ramp": 2, "percent": 50})
+    assert deploys.given_out(deploys.rolled_back(ramped, TWO), TWO) == {1: 100.0}
+    assert deploys.rolled_back(deploys.NONE, TWO).default == 1
+    with pytest.raises(InvalidArgument, match="no version before"):
+        deploys.rolled_back(deploys.NONE, {1: 0})
+
+
+def test_u18_changed_code_is_another_version() -> None:
+    """Of its words, not of comments or empty lines; the same code is the same version anywhere."""
+
+    def one(ctx: object) -> int:
+        return 1
+
+    def other(ctx: object) -> int:
+        return 2
+
+    def spaced(ctx: object) -> int:
+
+        # the same
+        return 1  # as one
+
+    first = deploys.code_version({"one": one})
+    assert first == deploys.code_version({"one": one}) >= BY_CODE
+    assert first != deploys.code_version({"one": other})
+    spaced.__name__ = "one"
+    assert deploys.code_version({"x": spaced}) != first
+
+    @procedure("coded", version="code")
+    class Coded:
+        @step(first=True)
+        async def only(self, ctx: StepContext) -> Outcome:
+            return p.done(None)
+
+    assert declaration(Coded).version >= BY_CODE
+    with pytest.raises(InvalidArgument, match='or "code"'):
+        procedure("coded.wrong", version="text")(Coded)
+
+
+# ------------------------------------------------------------------------------ masters and workers
+def test_u18_versions_are_shown_with_who_has_them() -> None:
+    """Counts, shares, workers, and which may go: while new ones or live ones need it, not."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        office.hire("old", types=office.types(["ship"], [1]))
+        await office.entered("old")
+        ids = [await _waiting(office, executor) for _ in range(2)]
+        office.hire("new", types=office.types(["ship"], [1, 2]))
+        await office.entered("new")
+        assert await _version(executor) == 2
+        await control.do("version.set", {"name": "ship", "default": 1})
+        assert await _version(executor) == 1
+        await control.do("version.set", {"name": "ship", "default": 2, "drain": 1})
+        (shown,) = (await control.do("version.list", {"name": "ship"}))["items"]
+        first, second = shown["versions"]
+        assert (first["version"], first["live"], first["workers"]) == (1, 3, ["new", "old"])
+        assert not first["safe_to_stop"]
+        assert first["why_not"] == "3 live procedures run with it"
+        assert (second["new_percent"], second["safe_to_stop"]) == (100.0, False)
+        for id in ids:
+            assert await _end(executor, id) == 1
+        await control.do("version.set", {"name": "ship", "undrain": 1, "default": 1})
+        assert (await control.do("version.rollback", {"name": "ship"}))["default"] == 2
+        with pytest.raises(InvalidArgument, match="no version 7"):
+            await control.do("version.set", {"name": "ship", "default": 7})
+
+    in_office(test, SHIPS)
+
+
+def test_u18_the_next_master_has_what_was_set() -> None:
+    """Also which version was declared when, and a ramp by the same ids."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, SHIPS)
+        executor = await office.open(office.executor())
+        office.hire("w", types=office.types(["ship"], [1, 2]))
+        await office.entered("w")
+        wanted = {"name": "ship", "default": 1, "ramp": 2, "percent": 30}
+        await Control(executor).do("version.set", wanted)
+        found = Counter([await _version(executor) for _ in range(40)])
+        await office.close(executor)
+        executor = await office.open(office.executor())
+        for _ in range(40):
+            found[await _version(executor)] += 1
+        assert 10 <= found[2] <= 40
+        assert found[1] + found[2] == 80
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
+def test_u18_live_ones_move_or_say_why_not() -> None:
+    """All or none; with the ids of those that cannot; `partial` moves the others."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        office.hire("w1", types=office.types(["ship"], [1]))
+        await office.entered("w1")
+        ids = [await _waiting(office, executor) for _ in range(3)]
+        office.hire("w2", types=office.types(["ship"], [2, 3]))
+        await office.entered("w2")
+        with pytest.raises(Refused) as met:
+            await control.do("version.move", {"name": "ship", "to": 3})
+        assert met.value.code == "NOT_MOVABLE"
+        assert [one["id"] for one in met.value.details["refused"]] == [str(id) for id in ids]
+        assert "has no step 'send'" in met.value.message
+        tried = await control.do("version.move", {"name": "ship", "to": 2, "dry_run": True})
+        assert (tried["moved"], tried["refused"]) == (3, [])
+        assert (await executor.find(ids[0])).version == 1
+        done = await control.do("version.move", {"name": "ship", "to": 2, "actor": "ada"})
+        assert done["moved"] == 3
+        (shown,) = (await control.do("version.list", {"name": "ship"}))["items"]
+        assert shown["versions"][0]["safe_to_stop"]
+        await office.dismiss("w1")
+        for id in ids:
+            assert await _end(executor, id) == 2
+        audit = await control.do("audit.page", {})
+        assert [one["what"] for one in audit["items"]] == ["move"] * 3
+
+    in_office(test, SHIPS)
+
+
+def test_u18_what_is_pinned_ends_with_its_version() -> None:
+    """Neither a newer version that accepts it has it, nor is it moved to that."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        office.hire("w1", types=office.types(["pinned"], [1]))
+        await office.entered("w1")
+        id = await _waiting(office, executor, "pinned")
+        await office.dismiss("w1")
+        office.hire("w2", types=office.types(["pinned"], [2]))
+        await office.entered("w2")
+        with pytest.raises(Refused, match="it is pinned to version 1"):
+            await control.do("version.move", {"name": "pinned", "to": 2})
+        executor.signal(f"go {id}")
+        await asyncio.sleep(1)
+        live = executor.live_one(id)
+        assert live is not None
+        assert executor.crew is not None
+        why = executor.crew.why_waits(live)
+        assert why == "no worker of pool p serves pinned of version 1"
+        office.hire("w3", types=office.types(["pinned"], [1]))
+        assert plain_data.decode((await executor.wait(id, 5_000)).result) == 1
+
+    in_office(test, SHIPS)
+
+
+async def reserve(ctx: StepContext) -> int:
+    return 1
+
+
+async def other(ctx: StepContext) -> int:
+    return 2
+
+
+@workflow("wares", version=1, pool="p")
+async def wares1(flow: Flow) -> Any:
+    await flow.step(reserve)
+    return await flow.signal("go")
+
+
+@workflow("wares", version=2, pool="p")
+async def wares2(flow: Flow) -> Any:
+    await flow.step(reserve)
+    return [await flow.signal("go")]
+
+
+@workflow("wares", version=3, pool="p")
+async def wares3(flow: Flow) -> Any:
+    await flow.step(other)
+    return await flow.signal("go")
+
+
+def test_u18_a_workflows_code_says_whether_it_fits() -> None:
+    """Its step is always there: only a worker that has its code can tell."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        office.hire("w1", types=office.types(["wares"], [1]))
+        await office.entered("w1")
+        id = await _waiting(office, executor, "wares")
+        office.hire("w2", types=office.types(["wares"], [2, 3]))
+        await office.entered("w2")
+        with pytest.raises(Refused, match="reserve"):
+            await control.do("version.move", {"name": "wares", "to": 3})
+        assert (await control.do("version.move", {"name": "wares", "to": 2}))["moved"] == 1
+        await office.dismiss("w1")
+        await control.do("signal", {"id": id, "name": "go", "payload": 5})
+        assert plain_data.decode((await executor.wait(id, 5_000)).result) == [5]
+
+    in_office(test, [wares1, wares2, wares3])
