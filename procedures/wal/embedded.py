@@ -68,6 +68,7 @@ def registry(types: Iterable[Declared]) -> Registry:
 def _check(declared: ProcedureType) -> None:
     asked = {
         "queue": declared.queue,
+        "key": declared.key,
         "max_concurrent": declared.max_concurrent,
         "rate_per_s": declared.rate_per_s,
     }
