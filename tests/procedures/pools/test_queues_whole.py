@@ -62,7 +62,8 @@ def test_u17_keys_hold_in_a_cluster_that_is_killed(seed: int, workers: int) -> N
                 cluster.start_worker(number)
         for n, one in enumerate(started):
             assert await one.result() == n
-        rows = {row.key.decode(): row.value.decode() async for row in db.table("default", "t").rows()}
+        found = db.table("default", "t").rows()
+        rows = {row.key.decode(): row.value.decode() async for row in found}
         assert [key for key in rows if key.startswith(("twice", "busy"))] == []
         for customer, mine in asked.items():
             assert [int(n) for n in rows.get(f"order {customer}", "").split()] == mine
