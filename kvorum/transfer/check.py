@@ -160,7 +160,7 @@ class Check:
         ctx.state["rows"] += len(items)
         rows, wanted = codec(table), []
         codecs = [(i, index_codec(table, i)) for i in table.indexes if i.state != DELETE_ONLY]
-        numbered = [(at, c) for at, c in enumerate(table.columns) if c.sequence or c.hidden]
+        numbered = [(at, c) for at, c in enumerate(table.columns) if c.sequence or c.hidden_number]
         for key, value, _ in items:
             try:
                 slots = rows.decode_slots(key[_PREFIX:], value)
@@ -221,7 +221,7 @@ class Check:
         for column in table.columns:
             bounds = ctx.state["tops"].pop(f"{table.id}.{column.id}", None)
             sequence: object = there.by_id(column.sequence) if column.sequence else None
-            if column.hidden:
+            if column.hidden_number:
                 sequence = sequences.rowids(table)
             if bounds is None or not isinstance(sequence, SequenceRow) or sequence.cycle:
                 continue

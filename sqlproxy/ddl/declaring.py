@@ -5,7 +5,8 @@ Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all
 `type` of a column may be left out:
 
     columns        [{name, type, nullable, default | default_stored, default_sql, identity,
-                     generated, uses: [column, …], on_update, sequence}, …]
+                     generated, uses: [column, …], on_update, sequence, hidden}, …]
+                   `hidden`: of a generated one, which an index over an expression is of
                    `default_stored`: a constant in stored form (`Type.to_stored`), for types that
                    plain data lacks. `sequence`: {start, increment, …} makes one that the column
                    owns (serial, identity); a name is one that is there
@@ -20,7 +21,7 @@ Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all
                      on_update, deferrable, deferred}, …]
                    `referenced`: else the primary key of `table`
 
-Deliberately missing: indexes of expressions, exclusion constraints, MATCH FULL,
+Deliberately missing: exclusion constraints, MATCH FULL,
 deferred unique constraints; the front end refuses them by name.
 """
 
@@ -53,7 +54,7 @@ from sqlproxy.values.types import resolve
 COLUMN_FIELDS: Final = frozenset(
     {
         *("name", "type", "nullable", "default", "default_stored", "default_sql", "identity"),
-        *("generated", "uses", "on_update", "sequence"),
+        *("generated", "uses", "on_update", "sequence", "hidden"),
     }
 )
 INDEX_FIELDS: Final = frozenset(
@@ -161,6 +162,7 @@ def _column(at: int, fields: Mapping[str, Any], names: list[object]) -> Column:
         identity,
         texts["generated"],
         texts["on_update"],
+        hidden=bool(fields.get("hidden")) and texts["generated"] is not None,
         uses=tuple(_place(names, used) for used in uses),
     )
 
@@ -317,7 +319,7 @@ def _foreign_key(table: Table, raw: object) -> WantedKey:
 def _known(table: Table, name: object) -> Column:
     """The column of this name, which users see."""
     for column in table.columns:
-        if column.name == name and not column.hidden:
+        if column.name == name and (column.derived or not column.hidden):
             return column
     raise invalid(
         "42703", f'column "{name!s:.100}" named in key does not exist', column=str(name)[:100]

@@ -297,7 +297,9 @@ class DropIndex(RangeProcedure):
             if table is None:
                 continue  # it was dropped, with its indexes
             left = tuple(index for index in table.indexes if index.id != number)
-            changed = replace(table, indexes=left, version=table.version + 1)
+            used = {column for index in left for column in index.used_ids}
+            columns = tuple(c for c in table.columns if not c.derived or c.id in used)
+            changed = replace(table, indexes=left, columns=columns, version=table.version + 1)
             await catalog.write(t, changed, awaited=True)
             await relations.drop_name(t, namespace, name)
             t.delete(catalog.table_id_key(TableId(number)))

@@ -28,7 +28,7 @@ from sqlproxy.pgcatalog.relations import FED, VIEW_OID
 from sqlproxy.pgcatalog.row_indexes import primary_key_name
 from sqlproxy.pgcatalog.static import CATALOG, KVORUM, function_columns, load
 from sqlproxy.pgcatalog.views import VIEWS
-from sqlproxy.rows.naming import PUBLIC, named, schema_of
+from sqlproxy.rows.naming import PUBLIC, bare, named, schema_in, schema_of
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, SqlFunction, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.tables.changing import TableWriter
@@ -177,6 +177,11 @@ class Declared:
             ):
                 return found
         return named(self.path[0], name)
+
+    def taken(self, schema: str) -> set[str]:
+        """The names of relations and indexes that there are in a schema."""
+        every = (self._tables, self._views, self._sequences, self._indexes, self._types)
+        return {bare(name) for known in every for name in known if schema_in(name) == schema}
 
     def extends(self, before: Declared) -> bool:
         """Whether all that was declared before is the same now, to whoever adds rows: that more

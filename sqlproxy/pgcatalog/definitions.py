@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sqlproxy.pgcatalog.static import load
-from sqlproxy.rows.schema import PUBLIC, ForeignKey, Index, Table
+from sqlproxy.rows.schema import PUBLIC, Column, ForeignKey, Index, Table
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 _ACTIONS: Final = {
@@ -56,7 +56,7 @@ def index(table: Table, index: Index, schema: str = "public.") -> str:
     """CREATE INDEX …; without a schema as psql wants it."""
     parts = []
     for part in index.columns:
-        text = quoted(table.by_id(part.column).name)
+        text = index_column(table.by_id(part.column), pretty=not schema)
         if part.descending:
             text += " DESC" if part.nulls_first else " DESC NULLS LAST"
         elif part.nulls_first:
@@ -64,6 +64,19 @@ def index(table: Table, index: Index, schema: str = "public.") -> str:
         parts.append(text)
     text = _index(table, index.name, index.unique, ", ".join(parts), schema)
     return text + _include(table, index) + (f" WHERE {predicate(index)}" if index.where else "")
+
+
+def index_column(column: Column, *, pretty: bool = True) -> str:
+    """A column of an index, or the expression that it is of: a call as it is, all else in
+    parentheses, and an operator in its own, unless it is to be `pretty`.
+    """
+    if not column.derived:
+        return quoted(column.name)
+    sql = (column.generated or "").strip()
+    call = re.match(r"[a-z_][\w.]*\(", sql)
+    if call is not None and _closed(sql, call.end() - 1) == len(sql):
+        return sql
+    return f"({sql})" if pretty or _wrapped(sql) or "::" in sql else f"(({sql}))"
 
 
 def predicate(index: Index) -> str:

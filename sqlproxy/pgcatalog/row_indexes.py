@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sqlproxy.pg import oids as types
@@ -133,7 +134,7 @@ def _index_rows(
                 **ATTRIBUTE,
                 **facts.of(kind.oid),
                 "attrelid": oid,
-                "attname": column.name,
+                "attname": _title(column),
                 "attnum": number,
                 "atttypmod": typmod,
             }
@@ -156,16 +157,25 @@ def _index_rows(
             "indisready": True,
             "indislive": True,
             "indisreplident": False,
-            "indkey": [numbers[c.id] for c in every],
+            "indkey": [0 if c.derived else numbers[c.id] for c in every],
+            "indexprs": ", ".join(c.title for c in parts if c.derived) or None,
             "indcollation": [facts.collation(k.oid) for k, _ in keys],
             "indclass": [facts.opclass(k.oid) for k, _ in keys],
             "indoption": options,
             "indpred": predicate,
             "_def": definition,
             "_short": short,
-            "_columns": [quoted(c.name) for c in every],
+            "_columns": [definitions.index_column(c) for c in every],
         }
     )
+
+
+def _title(column: Column) -> str:
+    """What PostgreSQL calls it in the index."""
+    if not column.derived:
+        return column.name
+    call = re.match(r"([a-z_]\w*)\(", column.title)
+    return call[1] if call is not None else "expr"
 
 
 def reference_rows(

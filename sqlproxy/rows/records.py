@@ -280,6 +280,8 @@ def _encode_extra(table: Table) -> dict[str, object]:
     if partial := [index for index in table.indexes if index.where]:
         # a field of its own: a program that knows no partial indexes refuses the table
         found["predicates"] = [[i.id, i.where, list(i.where_columns)] for i in partial]
+    if derived := [column.id for column in table.columns if column.derived]:
+        found["expressions"] = derived  # a program that knows none of them refuses the table
     if table.checks:
         found["checks"] = [[c.name, c.sql, list(c.columns), c.state] for c in table.checks]
     if table.foreign_keys:
@@ -373,6 +375,8 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
             found[name] = _decode_acl(value)
         elif name == "notes":
             found[name] = tuple((kind, part, text) for kind, part, text in value)
+        elif name == "expressions":
+            continue  # the columns say so themselves
         elif name == "predicates":
             predicates = {number: (sql, tuple(uses)) for number, sql, uses in value}
         elif name == "referenced_by":

@@ -124,7 +124,7 @@ class Column:
     generated: str | None = None  # the expression of a stored generated column
     on_update: str | None = None  # the expression that UPDATE sets it to, unless it is given
     state: str = PUBLIC
-    hidden: bool = False  # never shown; only `_rowid` is
+    hidden: bool = False  # never shown: `_rowid`, and what indexes over expressions are of
     sequence: int = 0  # the id of the sequence whose nextval is the default or the identity
     uses: tuple[int, ...] = ()  # the ids of the columns that `generated` refers to
     comment: str = ""
@@ -139,6 +139,21 @@ class Column:
     def shown_type(self) -> str:
         """In messages; of an enum its name alone."""
         return shown(self.type)
+
+    @property
+    def derived(self) -> bool:
+        """What an index over an expression is of: generated, and never shown."""
+        return self.hidden and self.generated is not None
+
+    @property
+    def hidden_number(self) -> bool:
+        """What stands for a primary key where none was declared."""
+        return self.hidden and self.generated is None
+
+    @property
+    def title(self) -> str:
+        """As errors and plans name it."""
+        return self.generated or self.name if self.derived else self.name
 
     @property
     def computed(self) -> bool:

@@ -48,6 +48,7 @@ from sqlproxy.front.bound.statements import SubQuery
 from sqlproxy.front.types.registry import element_of
 from sqlproxy.pg import oids
 from sqlproxy.rows.schema import PUBLIC, Index, Table
+from sqlproxy.tables.derived import column_meant
 from sqlproxy.tables.implied_predicates import selective, usable
 
 _FAMILIES: Final[Mapping[int, int]] = {
@@ -259,6 +260,7 @@ class _Conditions:
         self.prefix: dict[int, str] = {}
         self.present: set[int] = set()
         self._table = table
+        self._derived = any(column.derived for column in table.columns)
         for condition in conditions:
             self._add(condition)
 
@@ -337,7 +339,7 @@ class _Conditions:
         expr = bare(expr)
         if isinstance(expr, Column) and expr.level == 0 and expr.table == self._table.id:
             return expr.attribute
-        return None
+        return column_meant(self._table, expr) if self._derived else None
 
     @staticmethod
     def _constant(expr: Expr) -> bool:

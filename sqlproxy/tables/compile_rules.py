@@ -39,6 +39,11 @@ def condition_of(table: Table, names: Names, style: Style, sql: str) -> Fn:
     return _Ruling(table, names, style, {})._condition(sql)
 
 
+def bound_value(table: Table, names: Names, style: Style, sql: str) -> Expr:
+    """An expression over the columns of a table, bound. Raises SqlError."""
+    return _Ruling(table, names, style, {}).bound(sql, condition=False)
+
+
 def bound_condition(table: Table, names: Names, style: Style, sql: str | Node) -> Expr:
     """The same, bound and not compiled; of its text or its tree. Raises SqlError."""
     return _Ruling(table, names, style, {}).bound(sql)
@@ -91,7 +96,7 @@ class _Ruling:
         )
 
     def _default(self, place: int, column: Column) -> Fn | None:
-        if column.hidden:
+        if column.hidden and not column.derived:
             return self._number(f"{ROWID}:{self._table.id}")
         if column.identity:
             return self._number(self._numbered[column.id])
@@ -127,10 +132,10 @@ class _Ruling:
     def _condition(self, sql: str) -> Fn:
         return self._kept(compile(self.bound(sql)))
 
-    def bound(self, sql: str | Node) -> Expr:
+    def bound(self, sql: str | Node, *, condition: bool = True) -> Expr:
         tree = parse_expression(sql) if isinstance(sql, str) else sql
         expr = self._binder.expr(tree, self._scope)
-        return self._binder.casts.must(expr, oids.BOOL, what="CHECK")
+        return expr if not condition else self._binder.casts.must(expr, oids.BOOL, what="CHECK")
 
     def _kept(self, compiled: Compiled) -> Fn:
         self._takes(*compiled.taken)

@@ -90,8 +90,8 @@ def _all(table: Table, given: Sequence[Expr], wanted: Sequence[Expr]) -> bool:
 
 
 def _implied(table: Table, given: Sequence[Expr], wanted: Expr) -> bool:
-    shape = _shape(table, _plain(wanted))
-    if any(_shape(table, _plain(one)) == shape for one in given):
+    shape = shape_of(table, _plain(wanted))
+    if any(shape_of(table, _plain(one)) == shape for one in given):
         return True
     if isinstance(wanted, Logic) and wanted.op == "or" and len(wanted.args) <= _PARTS_MAX:
         return any(_all(table, given, conjuncts(arm)) for arm in wanted.args)
@@ -101,8 +101,8 @@ def _implied(table: Table, given: Sequence[Expr], wanted: Expr) -> bool:
 def _by_one(table: Table, given: Expr, wanted: Expr) -> bool:
     given, wanted = _plain(given), _plain(wanted)
     if isinstance(wanted, IsNull) and wanted.negated:
-        shape = _shape(table, bare(wanted.arg))
-        return any(_shape(table, bare(one)) == shape for one in _strict_in(given))
+        shape = shape_of(table, bare(wanted.arg))
+        return any(shape_of(table, bare(one)) == shape for one in _strict_in(given))
     if (values := _values(table, given)) is not None:
         return _computed(table, *values, wanted)
     return _narrower(table, given, wanted)
@@ -232,14 +232,14 @@ def _plain(expr: Expr) -> Expr:
             return expr
 
 
-def _shape(table: Table, expr: Expr) -> object:
+def shape_of(table: Table, expr: Expr) -> object:
     """What is equal for expressions that mean the same by their form."""
     if isinstance(expr, Call) and expr.operator in _FLIPPED and len(expr.args) == 2:
         left, right = expr.args
         if isinstance(left, Const) and not isinstance(right, Const):
-            turned = (_shape(table, right), _shape(table, left))
+            turned = (shape_of(table, right), shape_of(table, left))
             return ("compare", _FLIPPED[expr.operator], expr.oid, turned)
-        return ("compare", expr.operator, expr.oid, (_shape(table, left), _shape(table, right)))
+        return ("compare", expr.operator, expr.oid, (shape_of(table, left), shape_of(table, right)))
     if isinstance(expr, Column):
         if _own(table, expr):
             return ("column", expr.attribute)
@@ -258,7 +258,7 @@ def _shape(table: Table, expr: Expr) -> object:
 
 def _field_shape(table: Table, value: object) -> object:
     if isinstance(value, Expr):
-        return _shape(table, value)
+        return shape_of(table, value)
     if isinstance(value, tuple):
         return tuple(_field_shape(table, one) for one in value)
     return value

@@ -19,8 +19,8 @@ from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.naming import PUBLIC
-from sqlproxy.rows.schema import Index, Table
-from sqlproxy.tables.compile_rules import bound_condition
+from sqlproxy.rows.schema import Column, Index, Table
+from sqlproxy.tables.compile_rules import bound_condition, bound_value
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError
@@ -91,6 +91,17 @@ def bound(table: Table, index: Index) -> Expr:
         raise Corruption(
             f"the predicate of index {index.name} of {table.path} cannot be read: {error.message}",
             details={"table": table.path, "index": index.name},
+        ) from error
+
+
+def computed(table: Table, column: Column) -> Expr:
+    """What an index over an expression is of, bound. Raises Corruption."""
+    try:
+        return bound_value(table, OwnNames(table), DEFAULT, column.generated or "NULL")
+    except SqlError as error:
+        raise Corruption(
+            f"the expression {column.title} of {table.path} cannot be read: {error.message}",
+            details={"table": table.path, "column": column.name},
         ) from error
 
 

@@ -94,7 +94,7 @@ class Rules:
 
     def key_detail(self, words: str, places: Sequence[int], values: Sequence[Any]) -> str:
         """Words with `(a, b)=(1, x)` in them, as errors about keys tell them."""
-        names = ", ".join(self.table.columns[place].name for place in places)
+        names = ", ".join(self.table.columns[place].title for place in places)
         before, _, behind = words.partition("{}")
         return self._detail(f"({names})=({{}})", places, values, before, behind)
 

@@ -28,6 +28,7 @@ from sqlproxy.front.bound.statements import Select, TableItem, shown
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.keys import EXACT
 from sqlproxy.tables.access import Access, Ordering, choose, fixed_columns
+from sqlproxy.tables.derived import column_meant
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.row_locking import Found, Wait, lock_first, lock_rows, locks_first
 from sqlproxy.tables.rules import Row
@@ -194,10 +195,14 @@ def _ordering(order: Sequence[Order], item: TableItem) -> tuple[list[Ordering], 
     """The columns to order by; whether that is all there is."""
     found: list[Ordering] = []
     for one in order:
-        expr = one.expr
-        if not (isinstance(expr, Column) and expr.level == 0 and expr.table == item.table.id):
+        expr, table = one.expr, item.table
+        if isinstance(expr, Column) and expr.level == 0 and expr.table == table.id:
+            column: int | None = expr.attribute
+        else:
+            column = column_meant(table, expr)
+        if column is None:
             return found, False
-        found.append(Ordering(expr.attribute, one.descending, one.nulls_first))
+        found.append(Ordering(column, one.descending, one.nulls_first))
     return found, True
 
 

@@ -368,6 +368,13 @@ async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> Non
             detail=f'view {views[0].name} depends on column "{column.name}"',
         )
     for other in table.columns:
+        if column.id in other.uses and other.derived:
+            raise refusal(
+                "0A000",
+                f'changing the type of column "{column.name}" is not supported while an index '
+                f"over {other.title} uses it",
+                hint="Drop the index, change the type, and make it again.",
+            )
         if column.id in other.uses:
             raise refusal(
                 "0A000",

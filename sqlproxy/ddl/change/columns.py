@@ -76,7 +76,8 @@ class DropColumn(Change):
             )
         there = await relations.list_relations(t, table.namespace)
         what = f"column {column.name} of table {table.name}"
-        generated = [c for c in table.columns if column.id in c.uses]
+        derived = [c for c in table.columns if column.id in c.uses and c.derived]
+        generated = [c for c in table.columns if column.id in c.uses and not c.derived]
         views = views_over(there, table.id, column.id)
         lines = [f"view {view.name} depends on {what}" for view in views]
         lines += [f"column {c.name} of table {table.name} depends on {what}" for c in generated]
@@ -87,7 +88,7 @@ class DropColumn(Change):
             # views and foreign keys of other tables are dropped by name first
             raise dependents(what, lines)
         result = [f"column {c.name} of table {table.name}" for c in generated]
-        return [column, *generated], result
+        return [column, *generated, *derived], result
 
     @step
     async def indexes(self, ctx: StepContext) -> Outcome:

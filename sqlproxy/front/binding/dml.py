@@ -31,7 +31,7 @@ from sqlproxy.front.bound.statements import (
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.functions.system_columns import without_row_number
-from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings, unwrap
 from sqlproxy.front.types.value_texts import reader
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
@@ -316,7 +316,7 @@ class Writes:
         if constraint is not None:
             self._check_constraint(table, constraint)
         elif "indexElems" in infer:
-            columns = self._inferred(infer, table)
+            columns = self._inferred(infer, target)
             if "whereClause" in infer:
                 scope = Scope()
                 seen = columns_of(table.name, target.columns, 0)
@@ -350,6 +350,22 @@ class Writes:
                 where = self.binder.condition(body["whereClause"], scope, "WHERE")
         return Conflict(columns, constraint, assignments, where, predicate)
 
+    def _expression_meant(self, node: Node, target: TableItem) -> int:
+        """The id of the column that an index over this expression is of. Raises 42P10."""
+        scope = Scope()
+        seen = columns_of(target.table.name, target.columns, 0)
+        scope.rels.append(Rel(target.table.name, tuple(c.name for c in target.columns), seen))
+        with self.queries.within("ON CONFLICT"):
+            wanted = self.binder.expr(node, scope)
+            if isinstance(wanted, Column):
+                return wanted.attribute
+            for column in target.table.columns:
+                if column.derived and column.state == "public":
+                    tree = parse_expression(column.generated or "NULL")
+                    if self.binder.expr(tree, scope) == wanted:
+                        return column.id
+        raise no_arbiter()
+
     @staticmethod
     def _check_constraint(table: Table, name: str) -> None:
         unique = {i.name for i in table.indexes if i.unique and not i.where} | {
@@ -360,13 +376,13 @@ class Writes:
                 UNDEFINED_OBJECT, f'constraint "{name}" for table "{table.name}" does not exist'
             )
 
-    @staticmethod
-    def _inferred(infer: Node, table: Table) -> tuple[int, ...]:
-        wanted = []
+    def _inferred(self, infer: Node, target: TableItem) -> tuple[int, ...]:
+        wanted, table = [], target.table
         for node in infer["indexElems"]:
             part = node["IndexElem"]
             if "name" not in part:
-                raise unsupported("ON CONFLICT over an expression", position=at(infer))
+                wanted.append(self._expression_meant(part["expr"], target))
+                continue
             if collation := strings(part.get("collation")):
                 check_collation(collation, 0, at(infer))
             wanted.append(find_column(table, part["name"], at(infer)).id)

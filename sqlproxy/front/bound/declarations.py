@@ -34,10 +34,23 @@ class ColumnDef:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """An expression that an index is of. `title`: what PostgreSQL calls a column of it."""
+
+    sql: str
+    type: str
+    uses: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeyPart:
+    """`expression`: instead of a column, whose name is to be made."""
+
     column: str
     descending: bool = False
     nulls_first: bool = False
+    expression: Derived | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from sqlproxy.front.binding import binder as binding
 from sqlproxy.front.binding.fromitems import check_schema, item_columns
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Parameters, Rel, Scope, columns_of
+from sqlproxy.front.binding.typenames import NO_NAME, column_name
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.exprs import Column, Const, Expr, walk
 from sqlproxy.front.bound.immutability import immutable
@@ -22,6 +23,7 @@ from sqlproxy.front.syntax.syntax import Node, find, parse_expression, strings
 from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import oids
+from sqlproxy.pg.oids import canonical
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
@@ -119,6 +121,34 @@ class Clauses:
             validated=not body.get("skip_validation", False),
         )
 
+    def derived(self, node: Node, table: Table) -> d.Derived:
+        """What an index over an expression is of. Raises SqlError (42P17)."""
+        self.binder.parameters.allowed = False
+        items = item_columns(table)
+        expr, used = self.over_columns(node, items, table.name, "index expressions")
+        if not immutable(expr):
+            raise SqlError("42P17", "functions in index expression must be marked IMMUTABLE")
+        if expr.oid == oids.UNKNOWN or not used:
+            raise unsupported("an index over a constant")
+        text = text_of(unqualified(self.binder.casts.settled(node)))
+        if self._usually(text, table) != expr:
+            raise unsupported(
+                "an index over an expression whose constants depend on settings of the session",
+                hint="Write dates as YYYY-MM-DD and times with their time zone.",
+            )
+        title = column_name(node)
+        kind = canonical(expr.oid, expr.typmod)
+        return d.Derived(text, kind, used, "expr" if title == NO_NAME else title)
+
+    def _usually(self, text: str, table: Table, *, condition: bool = False) -> Expr:
+        """An expression over a table as it is bound with the usual settings."""
+        usual = binding.Binder(self.names, Parameters(allowed=False), DEFAULT)
+        items, scope = item_columns(table), Scope()
+        columns = columns_of(table.name, items, 0)
+        scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
+        found = usual.expr(parse_expression(text), scope)
+        return usual.casts.must(found, oids.BOOL, what="WHERE") if condition else found
+
     def predicate(self, node: Node, table: Table) -> tuple[str, tuple[str, ...]]:
         """Of a partial index: its text, and the columns that it names. Raises SqlError (42P17)."""
         self.binder.parameters.allowed = False
@@ -128,12 +158,7 @@ class Clauses:
         if not immutable(expr):
             raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
         text = text_of(unqualified(self.binder.casts.settled(node)))
-        usual = binding.Binder(self.names, Parameters(allowed=False), DEFAULT)
-        scope = Scope()
-        columns = columns_of(table.name, items, 0)
-        scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
-        again = usual.casts.must(usual.expr(parse_expression(text), scope), oids.BOOL, what="WHERE")
-        if again != expr:
+        if self._usually(text, table, condition=True) != expr:
             raise unsupported(
                 "an index predicate whose constants depend on settings of the session",
                 hint="Write dates as YYYY-MM-DD and times with their time zone.",

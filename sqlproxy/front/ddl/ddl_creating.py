@@ -177,7 +177,10 @@ class Definitions:
         if body.get("nulls_not_distinct"):
             raise unsupported("NULLS NOT DISTINCT")
         known = {c.name for c in table_columns(table)}
-        parts = tuple(index_part(n["IndexElem"], known) for n in body["indexParams"])
+        parts = tuple(
+            index_part(n["IndexElem"], known, lambda node: self.clauses.derived(node, table))
+            for n in body["indexParams"]
+        )
         include = tuple(
             index_part(n["IndexElem"], known).column for n in body.get("indexIncludingParams", ())
         )

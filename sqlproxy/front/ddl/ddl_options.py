@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlproxy.front.binding.typenames import check_collation, type_of
@@ -83,10 +83,15 @@ def check_view_options(nodes: Sequence[Node]) -> None:
             )
 
 
-def index_part(body: Node, known: set[str]) -> d.KeyPart:
-    """One column of an index. Raises 0A000 for an expression."""
-    if "name" not in body:
-        raise unsupported("an index over an expression")
+def index_part(
+    body: Node, known: set[str], derive: Callable[[Node], d.Derived] | None = None
+) -> d.KeyPart:
+    """One column of an index; `derive`: of an expression. Raises SqlError."""
+    node, name = body.get("expr"), body.get("name")
+    if node is not None and "ColumnRef" in node:
+        name = strings(node["ColumnRef"]["fields"])[-1]  # in parentheses
+    if name is None and derive is None:
+        raise SqlError("0A000", "expressions are not supported in included columns")
     if collation := strings(body.get("collation")):
         check_collation(collation, 0)
     opclass = strings(body.get("opclass"))
@@ -95,12 +100,16 @@ def index_part(body: Node, known: set[str]) -> d.KeyPart:
             UNDEFINED_OBJECT,
             f'operator class "{opclass[-1]}" does not exist for access method "btree"',
         )
-    if body["name"] not in known:
-        raise SqlError(UNDEFINED_COLUMN, f'column "{body["name"]}" does not exist')
+    if name is not None and name not in known:
+        raise SqlError(UNDEFINED_COLUMN, f'column "{name}" does not exist')
     descending = body.get("ordering") == "SORTBY_DESC"
     nulls = body.get("nulls_ordering", "SORTBY_NULLS_DEFAULT")
     first = descending if nulls == "SORTBY_NULLS_DEFAULT" else nulls == "SORTBY_NULLS_FIRST"
-    return d.KeyPart(body["name"], descending, first)
+    if name is not None:
+        return d.KeyPart(name, descending, first)
+    assert node is not None
+    assert derive is not None
+    return d.KeyPart("", descending, first, derive(node))
 
 
 def option_value(body: Node) -> Any:

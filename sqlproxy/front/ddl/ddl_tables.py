@@ -324,6 +324,11 @@ def _keys_of(table: Table) -> list[d.KeyDef]:
     for index in table.indexes:
         if index.state != PUBLIC:
             continue
+        if any(table.by_id(number).derived for number in index.column_ids):
+            raise unsupported(
+                "LIKE … INCLUDING INDEXES of a table with an index over an expression",
+                hint="Make that index by CREATE INDEX afterwards.",
+            )
         parts = tuple(
             d.KeyPart(table.by_id(one.column).name, one.descending, one.nulls_first)
             for one in index.columns

@@ -16,9 +16,12 @@ from sqlproxy.rows.naming import (
     PUBLIC,
     bare,
     database_of,
+    first_free,
     is_temporary,
+    joined_columns,
     namespace_of,
     schema_in,
+    schema_of,
 )
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
@@ -104,8 +107,38 @@ async def _fill(session: State, name: str, columns: Sequence[str], select: s.Sel
 
 
 async def create_index(session: State, bound: d.CreateIndex) -> str:
+    if any(part.expression is not None for part in bound.key.parts):
+        return await _create_derived_index(session, bound)
     args = {"name": name_of(bound.table), "index": index_args(bound.key)}
     await make(session, "CreateIndex", bound.key.name, args, lenient=bound.if_not_exists)
+    return "CREATE INDEX"
+
+
+async def _create_derived_index(session: State, bound: d.CreateIndex) -> str:
+    """Over expressions: a column that nobody sees for each, and the index of these. All of it or
+    nothing.
+    """
+    declared, table, key = await session.declared(), bound.table, bound.key
+    taken = declared.taken(schema_of(table.namespace))
+    if key.name is not None and key.name in taken and bound.if_not_exists:
+        session.notice(f'relation "{key.name}" already exists, skipping', sqlstate="42P07")
+        return "CREATE INDEX"
+    parts: list[list[object]] = []
+    columns, titles = list[d.KeyPart](), list[str]()
+    for part in key.parts:
+        one = part.expression
+        titles.append(part.column if one is None else one.title)
+        if one is not None:
+            name = f"_expr{table.next_column_id + len(parts)}"
+            column = {"name": name, "type": one.type, "nullable": True, "hidden": True}
+            column |= {"generated": one.sql, "uses": list(one.uses)}
+            parts.append(["AddColumn", {"column": column}])
+            part = replace(part, column=name, expression=None)
+        columns.append(part)
+    made = key.name or first_free(table.name, joined_columns([*titles, *key.include]), "idx", taken)
+    index = index_args(replace(key, name=made, parts=tuple(columns)))
+    parts.append(["CreateIndex", {"index": index}])
+    await run(session, "AddParts", {"name": name_of(table), "parts": parts})
     return "CREATE INDEX"
 
 
