@@ -159,7 +159,7 @@ def ruled(table: Table) -> Refused:
         "check constraints": table.checks,
         "foreign keys": table.foreign_keys or table.referenced_by,
         "generated columns": any(c.generated is not None for c in table.columns),
-        "a hidden row number": any(c.hidden for c in table.columns),
+        "a hidden row number": any(c.hidden_number for c in table.columns),
     }
     kept = [name for name, there in rules.items() if there]
     return Refused(

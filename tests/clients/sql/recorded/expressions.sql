@@ -48,7 +48,7 @@
 
 1: select count(*) from t where lower(name) = 'name9'
 
-1: select indexname, indexdef from pg_indexes where tablename = 't' order by 1
+1: select indexname, indexdef from pg_indexes where indexname = 't_sum'
 
 1: select pg_get_indexdef('t_sum'::regclass, 1, true), pg_get_indexdef('t_sum'::regclass, 2, true)
 
