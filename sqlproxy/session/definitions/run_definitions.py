@@ -130,6 +130,8 @@ async def _create_derived_index(session: State, bound: d.CreateIndex) -> str:
         titles.append(part.column if one is None else one.title)
         if one is not None:
             name = f"_expr{table.next_column_id + len(parts)}"
+            while any(column.name == name for column in table.columns):
+                name += "_"
             column = {"name": name, "type": one.type, "nullable": True, "hidden": True}
             column |= {"generated": one.sql, "uses": list(one.uses)}
             parts.append(["AddColumn", {"column": column}])
