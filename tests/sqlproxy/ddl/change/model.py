@@ -63,6 +63,25 @@ PARTIAL: Final[dict[str, Any]] = {
     "where_columns": ["a", "b"],
 }
 UNIQUE: Final[dict[str, Any]] = {"name": "alone", "columns": ["u"], "unique": True}
+DERIVED: Final[dict[str, Any]] = {
+    **NAME,
+    "parts": [
+        [
+            "AddColumn",
+            {
+                "column": {
+                    "name": "_expr",
+                    "type": "int4",
+                    "generated": "a * 10",
+                    "uses": ["a"],
+                    "hidden": True,
+                }
+            },
+        ],
+        ["CreateIndex", {"index": {"name": "tens", "columns": ["_expr"]}}],
+    ],
+}
+"""CREATE INDEX tens ON m ((a * 10))"""
 CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
     [
         ("CreateIndex", {**NAME, "index": {"name": "made", "columns": ["a"], "include": ["b"]}}),
@@ -77,6 +96,11 @@ CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
         ("CreateIndex", {**NAME, "index": UNIQUE}),
         ("DropIndex", {"namespace": "default", "names": ["alone"]}),
         ("CreateIndex", {**NAME, "index": UNIQUE}),
+    ],
+    [
+        ("AddParts", DERIVED),
+        ("DropIndex", {"namespace": "default", "names": ["tens"]}),
+        ("AddParts", DERIVED),
     ],
     [
         (
@@ -317,6 +341,7 @@ async def compared(place: Place) -> tuple[int, Table]:
     for key, value, _ in found:
         has = dict(zip(names, codec(table).decode_row(key[4:], value), strict=True))
         assert has.get("g", has["a"] + 1) == has["a"] + 1, has
+        assert has.get("_expr", has["a"] * 10) == has["a"] * 10, has
         c = has["id"] * 7
         assert has["c"] == (c if table.column("c").type == "int4" else f"c{c}"), has
         if "s" in has:

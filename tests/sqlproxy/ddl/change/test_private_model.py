@@ -168,6 +168,7 @@ class Session:
             has = dict(zip(names, codec(table).decode_row(key[4:], value), strict=True))
             there[has["id"]] = has["a"], has["b"], has["u"]
             assert has.get("g", has["a"] + 1) == has["a"] + 1
+            assert has.get("_expr", has["a"] * 10) == has["a"] * 10
             assert has["c"] == (
                 has["id"] * 7 if table.column("c").type == "int4" else f"c{has['id'] * 7}"
             )
