@@ -227,14 +227,20 @@ def _locks(facts: Facts) -> list[dict[str, str]]:
         said = f"The oldest for {_span(oldest)}."
         do = "Look whose transactions they are; abort those that nobody ends."
         found.append(_one("warn", "lock", what, said, do, "locks"))
-    waits = [one for one in facts.locks.get("waits", ()) if one["waited_ms"] > WAIT_AGE_MS]
+    waits = [
+        one
+        for one in facts.locks.get("waits", ())
+        if one["waited_ms"] > WAIT_AGE_MS
+        and (one["kind"] != "procedure" or one["resource"].startswith("lock "))
+    ]
     if waits:
         oldest = max(one["waited_ms"] for one in waits)
         what = f"{_count(len(waits), 'request')} waiting for locks"
         said = f"The first for {_span(oldest)}."
         do = "See who holds what they wait for."
         found.append(_one("warn", "wait", what, said, do, "locks"))
-    missing = facts.locks.get("missing", ())
+    down = {node["id"] for node in facts.nodes if node["state"] == "down"}  # it is told already
+    missing = [node for node in facts.locks.get("missing", ()) if node not in down]
     if missing:
         said = f"Locks at {_listed(missing)} are not known."
         do = "Look whether these nodes are well."

@@ -136,7 +136,7 @@ def _why(kind: str, live: Live, record: Record) -> str:
     if kind == "parked":
         return live.parked
     if kind in ("retrying", "rolling_back", "stuck") and error is not None:
-        return error.sentence
+        return f"{error.code}: {error.message}"
     if kind == "children":
         return f"for {len(live.children)} children"
     if kind == "waiting":

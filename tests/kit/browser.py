@@ -136,8 +136,9 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", features=features)
 
-    def screenshot(self, path: Path) -> None:
-        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """Of the whole page, or of what is in the window."""
+        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _call(self, method: str, **params: Any) -> Any:

@@ -74,7 +74,7 @@ const SHOWN = new Set(["Node Type", "Plans", "Relation Name", "Alias", "Index Na
 /** What a node of a plan had to do with: rows, those that were expected, ms. */
 function costOf(node, total) {
   const read = READ.exec([node.Read || ""].flat()[0] || "");
-  const rows = node["Actual Rows"] ?? (read ? Number(read[1]) + Number(read[2]) : undefined);
+  const rows = node["Actual Rows"] ?? (read ? Math.max(Number(read[1]), Number(read[2])) : undefined); // rows of an index are got then
   return { rows, expected: node["Plan Rows"], time: node["Actual Total Time"] ?? (read && read[3] ? Number(read[3]) : total) };
 }
 

@@ -55,6 +55,9 @@ export function duration(ms) {
   return `${Math.floor(ms / 86400000)} days`;
 }
 
+/** The same with more of it, for axes. */
+export const finely = (ms) => (ms < 120000 ? duration(ms) : ms < 3 * 3600000 ? `${Math.floor(ms / 60000)} min ${Math.round(ms / 1000) % 60} s` : ms < 72 * 3600000 ? `${Math.floor(ms / 3600000)} h ${Math.round(ms / 60000) % 60} min` : `${(ms / 86400000).toFixed(1)} days`);
+
 export const moment = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 23) + "Z" : "");
 
 export function bytes(count) {

@@ -83,7 +83,7 @@ function heatMap({ hours, partitions, tables }, from, to) {
   const busiest = [...sums].sort((a, b) => total(b[1]) - total(a[1])).slice(0, RANGES);
   const rows = busiest.map(([id, cells]) => {
     const one = about.get(id);
-    const label = one ? place(one.start, tables, false) : `partition ${id}`;
+    const label = !one ? `partition ${id}` : one.start ? place(one.start, tables, false) : "the system's tables";
     return { label, title: one ? `partition ${id}: ${label} up to ${place(one.end, tables, true)}` : `${label} (not there any more)`, cells };
   });
   return heat({

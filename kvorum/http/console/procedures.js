@@ -2,7 +2,7 @@
 
 import { ask, forbidden, gone, known, query, Refusal, rightsTo, session, wordsOf } from "./api.js";
 import { gantt, widthOf } from "./charts.js";
-import { badge, card, code, duration, el, empty, figure, linkTo, matches, moment, pairs, plural, pretty, tableOf, tiles, withoutEmpty } from "./dom.js";
+import { badge, card, code, duration, el, empty, figure, finely, linkTo, matches, moment, pairs, plural, pretty, tableOf, tiles, withoutEmpty } from "./dom.js";
 
 export const ENDED = new Set(["SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"]);
 const STATES = ["RUNNABLE", "WAITING", "SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"];
@@ -10,7 +10,7 @@ const KINDS = [
   ["parked", "Parked", "their code is missing", "bad"], ["stuck", "Stuck", "longer in a step than it may take", "bad"],
   ["retrying", "Retrying", "after an error", "warn"], ["rolling_back", "Rolling back", "they undo what they did", ""],
   ["running", "Running", "a step is under way", ""], ["queued", "Queued", "for a turn, a worker, a lock", ""], ["paused", "Paused", "by an operator", "warn"],
-  ["children", "With children", "they wait for those", ""], ["waiting", "Waiting", "for an event or a time", ""],
+  ["children", "Children", "they wait for children", ""], ["waiting", "Waiting", "for an event or a time", ""],
 ];
 const PAGE = 100; // of the API
 const CHILDREN_MAX = 30; // of the newest round, each a request
@@ -205,7 +205,7 @@ export function procedurePage(id) {
 }
 
 const OUTCOME = { next: "done", done: "done", again: "again", retry: "retry", failed: "fail", fail: "fail", error: "fail", rollback: "fail" };
-const kindOf = (outcome) => OUTCOME[outcome] || (/fail|error/i.test(outcome) ? "fail" : /retr|again/i.test(outcome) ? "retry" : "done");
+const kindOf = (outcome) => OUTCOME[outcome.split(":")[0]] || "done";
 
 /** Steps, what it waited for between them, and children, over time. */
 function timeline({ one, children, childrenMore }) {
@@ -242,7 +242,7 @@ function timeline({ one, children, childrenMore }) {
   const first = Math.min(...cut.flatMap((row) => row.bars.map((bar) => bar.from)));
   return card(
     "Timeline",
-    gantt({ rows: cut, from: first, to: Math.max(to, first + 1), width: widthOf(1), format: duration }),
+    gantt({ rows: cut, from: first, to: Math.max(to, first + 1), width: widthOf(1), format: finely }),
     el("p", { class: "legend" }, [["done", "done"], ["retry", "retried"], ["fail", "failed"], ["undo", "undone"], ["wait", "waited"], ["child", "child"]].map(([kind, words]) => el("span", { class: `key ${kind}` }, words))),
     lost > 0 && el("p", { class: "faint" }, `${plural(lost, "earlier row")} are not drawn.`),
     childrenMore > 0 && el("p", { class: "faint" }, `and ${plural(childrenMore, "earlier child")}.`.replace("childs", "children")),

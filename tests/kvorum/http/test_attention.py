@@ -100,7 +100,11 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("retry", {"procedures": {"kinds": {**KINDS, "retrying": 3}, "first": []}}, "warn", "retrying"),
     ("old lock", {"locks": {"locks": [{"age_ms": 3_600_000}]}}, "warn", "1 key locked"),
-    ("old wait", {"locks": {"waits": [{"waited_ms": 120_000}]}}, "warn", "waiting for locks"),
+    (
+        *("old wait", {"locks": {"waits": [{"waited_ms": 120_000, "kind": "intent"}]}}),
+        *("warn", "1 request waiting for locks"),
+    ),
+    ("silent", {"locks": {"missing": [3]}}, "note", "gave no answer"),
     ("paused", {"pauses": [pause()]}, "note", "1 thing paused"),
     ("forgotten", {"pauses": [pause(at_ms=NOW_MS - 5 * 86_400_000)]}, "warn", "1 thing paused"),
     ("no backup", {"schedules": []}, "note", "No backup"),
@@ -166,6 +170,15 @@ def test_what_was_long_ago_is_over() -> None:
     old = sample(NOW_MS - 1_800_000, late_ms=60_000, sync_p99=9_000)
     ends = NOW_MS / 1000 + (CERTIFICATE_DAYS + 1) * DAY_S
     assert findings(facts(hours=[{"node": 1, "samples": [old], "expires_seconds": ends}])) == []
+
+
+def test_what_is_as_it_should_be_is_no_finding() -> None:
+    """A procedure that waits for its children for an hour; locks that a dead node has not told."""
+    waits = [{"waited_ms": 3_600_000, "kind": "procedure", "resource": "children"}]
+    assert findings(facts(locks={"waits": waits})) == []
+    nodes = [node(1), node(2), node(3, state="down")]
+    found = findings(facts(nodes=nodes, locks={"missing": [3]}))
+    assert {one["kind"] for one in found} == {"node", "replicas"}
 
 
 def test_what_is_not_known_is_not_complained_of() -> None:
