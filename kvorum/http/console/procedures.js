@@ -8,7 +8,7 @@ export const ENDED = new Set(["SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"]);
 const STATES = ["RUNNABLE", "WAITING", "SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"];
 const KINDS = [
   ["parked", "Parked", "their code is missing", "bad"], ["stuck", "Stuck", "longer in a step than it may take", "bad"],
-  ["retrying", "Retrying", "after an error", "warn"], ["rolling_back", "Rolling back", "they undo what they did", ""],
+  ["retrying", "Retrying", "after an error", "warn"], ["rolling_back", "Undoing", "they undo what they did", ""],
   ["running", "Running", "a step is under way", ""], ["queued", "Queued", "for a turn, a worker, a lock", ""], ["paused", "Paused", "by an operator", "warn"],
   ["children", "Children", "they wait for children", ""], ["waiting", "Waiting", "for an event or a time", ""],
 ];
