@@ -648,9 +648,12 @@ class Roster:
     def _at_due(self, id: int) -> None:
         """Some time has come: a delay, a timeout. Its turn finds out which."""
         live = self._live.get(id)
-        if live is not None and self._clock.now_ms() < live.since_ms and not self.fails(live):
+        if live is None:
+            return
+        early = not live.begun and self._clock.now_ms() < live.since_ms
+        if early and not self.fails(live):
             self._due.add(live.since_ms, id)  # it was put off
-        elif live is not None:
+        else:
             pausing = live.retry_ms > self._elapsed.now_ms()
             if not pausing or 0 < live.deadline_ms <= self._clock.now_ms():
                 self.enqueue(live)

@@ -150,3 +150,28 @@ def test_a_spark_job_writes_tables_that_one_may_write(both: Both) -> None:
         with pytest.raises(Forbidden):
             db.signal(int(id), "job", signal["payload"])
         db.signal(int(id), "job", {"do": "alive"})
+
+
+def test_versions_are_chosen_by_who_operates_their_type(both: Both) -> None:
+    """Whoever may operate one type could send all others' procedures back to old code."""
+    token = both.token("deployer", "operate", "procedure type", "users.own")
+    url = f"http://127.0.0.1:{both.base + 2}/v1/versions"
+    headers = {"authorization": f"Bearer {token}"}
+    with kvorum.connect(f"127.0.0.1:{both.base}", token=token) as db:
+        for name, refusal, status in (
+            ("users.own", kvorum.NotFound, 404),  # let in: nobody has declared it here
+            ("users.other", Forbidden, 403),
+        ):
+            with pytest.raises(refusal):
+                db.set_version(name, default=1)
+            with pytest.raises(refusal):
+                db.roll_back_version(name)
+            with pytest.raises(refusal):
+                db.move_version(name, 2)
+            for path, body in (("", {}), ("/rollback", {}), ("/move", {"to": 2})):
+                answer = httpx.post(f"{url}/{name}{path}", json=body, headers=headers)
+                assert answer.status_code == status, answer.text
+        assert db.versions() == []
+        with pytest.raises(Forbidden):
+            db.set_limit("emails", max_concurrent=1)
+    assert httpx.get(url, headers=headers).json() == {"items": []}
