@@ -31,7 +31,7 @@ function complain(error) {
 const PAGES = {
   overview: overviewPage,
   data: dataPage,
-  procedures: (id, told) => (id ? procedurePage(id) : proceduresPage(told)),
+  procedures: (id, told) => (id ? procedurePage(id, told.get("at")) : proceduresPage(told)),
   schedules: schedulesPage,
   queues: queuesPage,
   workers: workersPage,
@@ -238,7 +238,10 @@ window.addEventListener("resize", () => {
   if (page && main.clientWidth !== wide) refresh(); // pictures are drawn for a width
   wide = main.clientWidth;
 });
-window.addEventListener("hashchange", open);
+window.addEventListener("hashchange", () => {
+  open();
+  heading.focus({ preventScroll: true }); // who hears the page is told where he is
+});
 live.addEventListener("change", () => live.checked && refresh());
 theme.value = document.documentElement.dataset.theme;
 theme.addEventListener("change", () => {

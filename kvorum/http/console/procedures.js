@@ -153,7 +153,22 @@ function emittedBy(id) {
   };
 }
 
-export function procedurePage(id) {
+/** As it was then: what its record said. */
+function pastPage(id, at) {
+  return {
+    title: `Procedure ${id}`,
+    fixed: el("div", {}, el("p", { class: "crumb" }, el("a", { href: `#/procedures/${id}` }, "As it is now"))),
+    every: 3600000, // it does not change
+    live: async () => {
+      const one = await ask(`v1/procedures/${id}${query({ at })}`);
+      session.titled(`Procedure ${id}: ${one.name}`);
+      return [el("p", { class: "sentence", id: "past" }, `As it was at ${at.replace("T", " ")}.`), procedureFacts(one), procedureData(one)];
+    },
+  };
+}
+
+export function procedurePage(id, past) {
+  if (past) return pastPage(id, past);
   const emitted = emittedBy(id);
   const panel = el("div", {});
   const why = el("p", { class: "faint", id: "why", hidden: true });
@@ -251,6 +266,25 @@ function timeline({ one, children, childrenMore }) {
 
 const block = (title, text, open = true) => el("details", { class: "block", ...(open ? { open: true } : {}) }, el("summary", {}, title), el("pre", { tabindex: 0 }, text));
 
+/** What its record says. */
+const procedureFacts = (one) => [
+  pairs([
+    ["state", shownState(one.state)], ["step", one.step], ["attempt", one.attempt], ["owner", one.owner],
+    ["parent", one.parent && linkTo(one.parent)], ["created", moment(one.created_ms)], ["age", duration(one.age_ms)],
+    ["changed", moment(one.updated_ms)], ["goes on at", moment(one.due_ms)], ["queue", one.queue],
+    ["priority", one.priority || ""], ["version", one.version], ["pool", one.pool], ["worker", one.worker],
+    ["failed so far", one.retry && `${one.retry.failed} of ${one.retry.of || "any number of"} attempts`],
+    ["what keeps it", !ENDED.has(one.state) && keeps(one)],
+  ]),
+  one.error && [el("h2", {}, "Error"), el("pre", { class: "bad", tabindex: 0 }, raised(one.error))],
+  !one.error && one.retrying && [el("h2", {}, "Retries after"), el("pre", { tabindex: 0 }, raised(one.retrying))],
+];
+const procedureData = (one) => el("div", { class: "grid" },
+  one.args !== undefined && one.args !== null && block("Arguments", pretty(one.args)),
+  one.args_bytes && block("Arguments", `${figure(one.args_bytes)} bytes: too many to show; kvorum proc show ${one.id} has them`),
+  one.ctx_state && Object.keys(one.ctx_state).length > 0 && block("State", pretty(one.ctx_state)),
+  one.result !== undefined && block("Result", pretty(one.result)));
+
 /** told: {one, explain, children, childrenMore, events, audit} */
 function procedureDetail(told) {
   const one = told.one;
@@ -259,27 +293,17 @@ function procedureDetail(told) {
     wait.kind, wait.text, wait.since_ms ? duration(now - wait.since_ms) : "",
     wait.holder ? linkTo(wait.holder) : wait.holder_txn ? `transaction ${wait.holder_txn}` : "",
   ]);
-  const steps = (one.steps || []).map((s) => [s.step, s.outcome, s.attempt, moment(s.start_ms), duration(s.took_ms)]);
+  const steps = (one.steps || []).map((s) => [
+    s.step, s.outcome, s.attempt,
+    el("a", { href: `#/procedures/${one.id}?at=${new Date(s.start_ms + s.took_ms + 1).toISOString()}`, title: "As it was then" }, moment(s.start_ms)), duration(s.took_ms),
+  ]);
   const locks = one.locks.map((lock) => [lock.mode, lock.resource]);
   return [
     told.explain && el("p", { class: "sentence", id: "sentence" }, told.explain.sentence),
     one.progress && el("p", {}, el("progress", { max: 1, value: one.progress.part, "aria-label": "progress" }), ` ${Math.round(one.progress.part * 100)} % ${one.progress.text}`),
-    pairs([
-      ["state", shownState(one.state)], ["step", one.step], ["attempt", one.attempt], ["owner", one.owner],
-      ["parent", one.parent && linkTo(one.parent)], ["created", moment(one.created_ms)], ["age", duration(one.age_ms)],
-      ["changed", moment(one.updated_ms)], ["goes on at", moment(one.due_ms)], ["queue", one.queue],
-      ["priority", one.priority || ""], ["version", one.version], ["pool", one.pool], ["worker", one.worker],
-      ["failed so far", one.retry && `${one.retry.failed} of ${one.retry.of || "any number of"} attempts`],
-      ["what keeps it", !ENDED.has(one.state) && keeps(one)],
-    ]),
-    one.error && [el("h2", {}, "Error"), el("pre", { class: "bad", tabindex: 0 }, raised(one.error))],
-    !one.error && one.retrying && [el("h2", {}, "Retries after"), el("pre", { tabindex: 0 }, raised(one.retrying))],
+    procedureFacts(one),
     timeline(told),
-    el("div", { class: "grid" },
-      one.args !== undefined && one.args !== null && block("Arguments", pretty(one.args)),
-      one.args_bytes && block("Arguments", `${figure(one.args_bytes)} bytes: too many to show; kvorum proc show ${one.id} has them`),
-      one.ctx_state && Object.keys(one.ctx_state).length > 0 && block("State", pretty(one.ctx_state)),
-      one.result !== undefined && block("Result", pretty(one.result))),
+    procedureData(one),
     waits.length > 0 && [el("h2", {}, "Waits"), tableOf([["kind", "tight"], ["what", ""], ["for", "tight"], ["who has it", "tight"]], waits, "")],
     told.events.length > 0 && [el("h2", {}, "Emitted"), tableOf([["position", "number"], ["when", "tight"], ["name", ""], ["value", ""]],
       [...told.events].reverse().map((one) => [one.position, moment(one.at_ms), one.name, code(JSON.stringify(one.value).slice(0, 500))]), "")],

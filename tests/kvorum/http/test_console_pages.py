@@ -151,6 +151,10 @@ def test_m9_a_procedure_is_told_as_a_picture_and_talked_to(page: Browser, place:
     page.type("#talk-data", '{"a": [1]}')
     page.click("#send")
     page.wait("document.querySelector('#told').innerText.includes('Sent.')")
+    page.click("a[title='As it was then']")
+    page.wait("document.querySelector('#past')?.innerText.includes('As it was at')")
+    assert "spread" in page.js("document.querySelector('dl').innerText"), "what came next"
+    assert page.js("document.activeElement.id") == "heading"
     place.db.abort_procedure(id, "seen")
     assert page.complaints == []
 
