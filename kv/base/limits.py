@@ -436,6 +436,7 @@ PROCEDURE_HEARTBEAT_BYTES_MAX: Final = 16 * KiB  # of its details
 PROCEDURE_HEARTBEAT_WRITE_MS: Final = 1_000  # between two writes of what one run says
 PROCEDURE_HEARTBEAT_TELL_MS: Final = 100  # … and between two messages of a process for steps
 PROCEDURE_HEARTS_MAX: Final = 32  # steps of one execution that say something
+PROCEDURE_ROW_KEY_BYTES_MAX: Final = 100  # of a row that a workflow waits for
 PROCEDURE_EVENTS_KEPT: Final = 10_000  # of what one procedure emits, the newest ones
 PROCEDURE_EVENTS_EMITTED_MAX: Final = 1_000  # by one step
 PROCEDURE_EVENT_BYTES_MAX: Final = 16 * KiB
@@ -880,6 +881,7 @@ assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the nod
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert UPDATE_WAIT_MS <= WAIT_MS_MAX
 assert PROCEDURE_EVENTS_WAIT_MS <= WAIT_MS_MAX
+assert 25 + (PROCEDURE_ROW_KEY_BYTES_MAX + 4 + 2) // 3 * 4 <= NONCE_CHARS_MAX, "it is in an event"
 assert PROCEDURE_HEARTS_MAX * PROCEDURE_HEARTBEAT_BYTES_MAX <= PROCEDURE_STATE_BYTES_MAX
 assert PROCEDURE_HEARTBEAT_TELL_MS <= PROCEDURE_HEARTBEAT_MS_MIN
 assert PROCEDURE_EVENTS_EMITTED_MAX < PROCEDURE_EVENTS_KEPT

@@ -344,6 +344,7 @@ class Node(Parts):
                 refusal=self.master.refusal,
                 key_waits=KeyWaits(store.kv, store.txn),
                 runner=self._steps,
+                feeds=lambda ranges, above: store.txn.feed(ranges, above=above, check=_stands),
             ),
             service=lambda executor: ProcedureService(
                 executor, ports.clock, ports.timers, self.bus.shown
@@ -517,6 +518,10 @@ def _certificates(tls: Tls | None) -> dict[str, float]:
     from kvorum.security import certificates  # 0.15 s: only who needs it imports it
 
     return certificates.figures(tls)
+
+
+async def _stands() -> None:
+    """A table that is followed: if it is gone, whoever waits for its rows waits."""
 
 
 async def build(config: NodeConfig, ports: Ports) -> Node:

@@ -58,6 +58,7 @@ from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import EXCLUSIVE, closure
 from procedures.engine.roster import Live, Roster, brief, small
+from procedures.engine.row_watch import Feeds, RowWatch
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
 from procedures.engine.store import Fenced, ProcedureStore, Stored
@@ -101,6 +102,7 @@ class Executor:
     threads    how many of those steps may be plain (not async) methods
     key_waits  what commits wait for, of all nodes
     runner     calls the methods; None = one of its own, in this process
+    feeds      of rows that are waited for; None = nobody waits for rows
     refusal    what callers, and those who wait, get when it does not serve any more
     """
 
@@ -120,6 +122,7 @@ class Executor:
         refusal: Callable[[], KvorumError] | None = None,
         key_waits: KeyWaits | None = None,
         runner: Runner | None = None,
+        feeds: Feeds | None = None,
     ) -> None:
         self.store = store
         self.types = types
@@ -182,6 +185,8 @@ class Executor:
             self.pauses = self._roster.pauses = Pauses(rows)
             self._lookout = Lookout(rows, self._roster.found, self._spawn)
             self._roster.look = self._lookout.look
+            if feeds is not None:
+                self._roster.row_watch = RowWatch(rows, feeds, self._roster.signal, self._spawn)
             self.schedules = Schedules(
                 *(rows, clock, self.submit),
                 lives=lambda id: self._roster.get(id) is not None,
@@ -236,6 +241,8 @@ class Executor:
                 task.cancel()
             self.crew.close()
             self._lookout.close()
+            if self._roster.row_watch is not None:
+                self._roster.row_watch.close()
         self._roster.close()
         self._roster.dismiss()
         self._janitor.close()

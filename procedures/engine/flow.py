@@ -4,6 +4,7 @@
     await flow.sleep(ms)              a time that is kept
     await flow.signal(name)           the payload of the next signal of that name
     await flow.update(name)           the next update; a step answers it
+    await flow.row_changed(ns, t, k)  the row, once it is another one
     await flow.start(which, args)     the result of a procedure of its own, once that has ended
     await flow.gather(call, …)        the results of all; steps of one gather are one transaction
     await flow.wait_any(call, …)      (which, its result) of the first; (None, None) at the timeout
@@ -29,10 +30,11 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
+from kv.base.keys import table_prefix
 from procedures.engine import core
 from procedures.engine.calls import Call, First, Gather, Waits, name_of, plain_result, result_shape
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
@@ -45,6 +47,7 @@ from procedures.engine.journal import (
     EXTERNAL,
     FAILED,
     OPEN,
+    ROW,
     SIGNAL,
     SLEEP,
     STEP,
@@ -66,6 +69,7 @@ from procedures.engine.procedure import (
 from procedures.engine.records import Failure
 from procedures.engine.registry import Declared, StepDef, UndoDef
 from procedures.engine.retries import Retry
+from procedures.engine.row_watch import Awaited, row_event
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
 from procedures.engine.submission import Options, checked_name, checked_text
 from procedures.engine.typed_values import plain_of
@@ -79,6 +83,13 @@ _IGNORED_MAX: Final = 1_000  # calls of a function that was parked
 
 class Parked(BaseException):
     """Leaves a workflow's function when its execution has come to its end."""
+
+
+class Changed(NamedTuple):
+    """A row that has changed: its value (None: it was deleted) and version (0 then)."""
+
+    value: bytes | None
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +214,21 @@ class Flow:
             self._starts.append((call, (name, args, options, self._token_of(call), cancel)))
         return call
 
+    def row_changed(
+        self, namespace: str, table: str, key: bytes | str, *, since: int | None = None
+    ) -> Call[Changed]:
+        """Wait until a row is another one: than it is when this is first looked at, or than that
+        of version `since` (0: absent), such as `.version` of what this gave before. What counts is
+        the row, not its history: one that is as it was again did not change.
+        """
+        data = key.encode() if isinstance(key, str) else key
+        if not 0 < len(data) <= limits.PROCEDURE_ROW_KEY_BYTES_MAX:
+            most = limits.PROCEDURE_ROW_KEY_BYTES_MAX
+            raise InvalidArgument(f"{self.name}: the key of a row has 1 to {most} bytes")
+        call: Call[Changed] = Call(self, *self._next(ROW, f"{namespace}.{table}"))
+        call.args = (namespace, table, data, since)
+        return call
+
     def emit(self, name: str, value: Any = None) -> None:
         """Tell those who read the events of this procedure (`db.events(id)`) something, once, with
         the next thing that is stored. In a step it is `ctx.emit`, which is no call of the workflow.
@@ -295,6 +321,8 @@ class Flow:
         if call.entry.kind == UPDATE:
             key, args = call.entry.value
             return Update(key, args)
+        if call.entry.kind == ROW:
+            return Changed(*call.entry.value)
         kind = None if call.fn is None else result_shape(call.fn)
         return value if kind is None else kind.read(value, f"the result of {call.entry.name}")
 
@@ -381,6 +409,8 @@ class Flow:
     def _event(self, call: Call[Any]) -> str:
         if call.entry.kind in (SIGNAL, UPDATE):
             return inbox.signal_event(self.id, _signal_of(call.entry))
+        if call.entry.kind == ROW:
+            return row_event(Awaited(*call.entry.value))
         return inbox.done_event(self._token_of(call))
 
     def _park(self) -> NoReturn:
@@ -399,6 +429,8 @@ class Flow:
             if entry.kind == SLEEP:
                 if entry.value <= self._ctx.now_ms:
                     entry.status = DONE
+            elif entry.kind == ROW:
+                await self._look_at_row(call)
             elif entry.kind in (SIGNAL, UPDATE):
                 if (signal := await ctx._receive(_signal_of(entry))) is not None:
                     entry.status, entry.value = DONE, signal.payload
@@ -413,6 +445,21 @@ class Flow:
             if entry.status != OPEN and isinstance(waits, First):
                 self._acted = True  # which it was is stored before a step relies on it
                 return
+
+    async def _look_at_row(self, call: Call[Any]) -> None:
+        """Whether it is another one than it was."""
+        namespace, table, key, since = call.args
+        txn, entry = self._txn, call.entry
+        if entry.value is None:
+            storage = table_prefix(await txn.table_id((namespace, table))) + key
+            row = await txn.get(storage)
+            entry.value = [storage, (row.version if row else 0) if since is None else since]
+        else:
+            row = await txn.get(entry.value[0])
+        version = row.version if row else 0
+        if version != entry.value[1]:
+            entry.status, entry.value = DONE, [row.value if row else None, version]
+            self._acted = self._took = True
 
     @property
     def _outside(self) -> StepContext:

@@ -17,6 +17,7 @@ It is the procedure's state (`ctx_state` in `proc show`), plain data:
     external  open: its token    done, failed: as it was completed
     child     open: its token    done, failed: as it ended
     emit      done
+    row       open: [its storage key, the version that was seen]    done: [value, version]
 
 `seq`: of a step with an undo, the execution that carried it out; −1: nothing to undo. Of a child
 its id.
@@ -42,6 +43,7 @@ ANY: Final = "any"
 EXTERNAL: Final = "external"
 CHILD: Final = "child"
 EMIT: Final = "emit"
+ROW: Final = "row"
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from procedures.engine.procedure import State, events_of
 from procedures.engine.queues import Place
 from procedures.engine.records import Failure, Record
 from procedures.engine.resources import Locks, queue_of
+from procedures.engine.row_watch import RowWatch
 from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 from procedures.engine.submission import begun
@@ -154,6 +155,7 @@ class Roster:
         self.pauses: Pauses | None = None
         self._kept_back: set[int] = set()  # of what is paused, those that could run
         self.look: Callable[[Live, str], None] | None = None  # for what is kept (inbox.kept)
+        self.row_watch: RowWatch | None = None  # for rows that somebody waits for
         self._live: dict[int, Live] = {}
         # Of them, so that who cares for the cluster need not look at all of a user's:
         self._named: dict[str, set[int]] = {}  # by type
@@ -333,6 +335,8 @@ class Roster:
             if record.event:
                 live.event = record.event
                 for event in events_of(record.event):
+                    if self.row_watch is not None and event not in self._waiting:
+                        self.row_watch.begin(event)
                     self._waiting.setdefault(event, set()).add(record.id)
         self._slim(live)
 
@@ -354,7 +358,10 @@ class Roster:
         self._signalled.move_to_end(event)
         if len(self._signalled) > _EVENTS_REMEMBERED:
             self._forgotten = self._signalled.popitem(last=False)[1]
-        for id in sorted(self._waiting.pop(event, ())):
+        waiting = self._waiting.pop(event, ())
+        if waiting and self.row_watch is not None:
+            self.row_watch.end(event)
+        for id in sorted(waiting):
             live = self._live.get(id)
             if live is not None:
                 self._unlist(live)
@@ -674,6 +681,8 @@ class Roster:
                 others.discard(live.id)
                 if not others:
                     del self._waiting[event]
+                    if self.row_watch is not None:
+                        self.row_watch.end(event)
         live.event = ""
 
     @staticmethod

@@ -86,6 +86,19 @@ async def teller(flow: kvorum.Flow, args: Any) -> Any:
     flow.emit("end")
 
 
+@kvorum.workflow("more.row_watcher")
+async def row_watcher(flow: kvorum.Flow, table: str) -> Any:
+    """What a row becomes, until it is deleted."""
+    found: list[Any] = []
+    since = None
+    while not found or found[-1] is not None:
+        row = await flow.row_changed("default", table, "watched", since=since)
+        since = row.version
+        found.append(None if row.value is None else row.value.decode())
+        flow.emit("seen", found[-1])
+    return found
+
+
 @kvorum.workflow("more.typed_talker")
 async def typed_talker(flow: kvorum.Flow, order: Order) -> Order:
     async def more(ctx: Any, count: int) -> int:

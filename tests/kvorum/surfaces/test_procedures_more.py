@@ -326,3 +326,21 @@ def test_j36_the_command_line_follows(own: Served) -> None:
     )
     assert shown.exit_code == 0, shown.output
     assert shown.stdout == '2\theard\t"tea"\n3\theard\tnull\n4\tend\tnull\n'
+
+
+def test_j40_a_write_of_anybody_wakes_it(own: Served) -> None:
+    """A workflow that waits for a row slept on, or saw it twice."""
+    db = own.by_name["sdk"]
+    name = f"watched{next(_names)}"
+    db.create_table("default", name)
+    table = db.table("default", name)
+    table.put("watched", "0")
+    id = db.submit("more.row_watcher", name)
+    poll(lambda: db.procedure(id).state == "WAITING" or None)
+    events = db.events(id)
+    for value in ("1", "2"):
+        table.put("watched", value)
+        assert next(events).value == value
+    table.put("another", "x")
+    table.delete("watched")
+    assert db.wait(id, timeout_ms=30_000) == ["1", "2", None]
