@@ -293,7 +293,9 @@ def _arguments(member: Function) -> str:
         return f"{one.arg}._async" if kind.startswith("Async") else one.arg
 
     positional = [given(one) for one in member.args.args[1:]]
-    return ", ".join(positional + [f"{one.arg}={given(one)}" for one in member.args.kwonlyargs])
+    named = [f"{one.arg}={given(one)}" for one in member.args.kwonlyargs]
+    rest = [] if member.args.kwarg is None else [f"**{member.args.kwarg.arg}"]
+    return ", ".join(positional + named + rest)
 
 
 def _alone(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.stmt:

@@ -12,7 +12,12 @@ from procedures.engine.typed_values import plain_of
 
 
 def start_options(
-    queue: str, priority: int | None, delay_ms: int, at: datetime | int | None, pool: str
+    queue: str,
+    priority: int | None,
+    delay_ms: int,
+    at: datetime | int | None,
+    pool: str,
+    attributes: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Only what was given. `at`: a datetime with a time zone, or ms since 1970."""
     found: dict[str, object] = {
@@ -20,6 +25,7 @@ def start_options(
         "delay_ms": delay_ms,
         "at_ms": moment_ms("at", at),
         "pool": pool,
+        "attributes": {name: _said(name, one) for name, one in (attributes or {}).items()},
     }
     found = {name: value for name, value in found.items() if value}
     return found if priority is None else {**found, "priority": priority}
@@ -55,6 +61,13 @@ def queue_options(
         "needs": dict(needs or {}),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _said(name: str, value: object) -> object:
+    """A value of an attribute as plain data."""
+    if isinstance(value, datetime):
+        return moment_ms(name, value)
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else value
 
 
 def submitted(name: str | Declared, args: object) -> Any:

@@ -15,6 +15,7 @@ from kv.base.errors import KvorumError
 from kvorum.cli import (
     access_commands,
     backup_commands,
+    bulk_commands,
     bus_commands,
     cert_commands,
     check_command,
@@ -128,6 +129,9 @@ for _action in ("abort", "bypass", "retry", "steal", "explain", "audit"):
 app.add_typer(procedure_commands.app, name="proc")
 app.add_typer(message_commands.queues, name="queue")
 app.add_typer(schedule_commands.app, name="schedule")
+app.add_typer(bulk_commands.app, name="retention")
+for _act in (bulk_commands.reset, bulk_commands.fork, bulk_commands.bulk):
+    procedure_commands.app.command()(_act)
 for _command in (schedule_commands.pause, schedule_commands.resume, schedule_commands.pauses):
     app.command()(_command)
 app.add_typer(bus_commands.settings, name="setting")

@@ -11,6 +11,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.api.model import ProcedureInfo
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from kvorum.cli.moments import moment
 from kvorum.sdk.sync import Database
 from procedures.engine.procedure import procedure_name
 
@@ -37,6 +38,68 @@ def list_procedures(
         (p.id, p.name, p.state, p.step or "", p.extra.get("owner", ""), _keeps(p)) for p in found
     ]
     output.table(("ID", "NAME", "STATE", "STEP", "OWNER", "WHAT KEEPS IT"), rows)
+
+
+@app.command("search")
+def search(
+    where: Annotated[
+        list[str] | None,
+        typer.Argument(help="Conditions on attributes: customer=ada, amount>=100, city^=New."),
+    ] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Of this type.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="In this state.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Of this owner.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Of this queue.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Of this pool.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Started by this schedule.")] = None,
+    parent: Annotated[str | None, typer.Option(help="Children of this one.")] = None,
+    error: Annotated[str | None, typer.Option(help="Its error begins so.")] = None,
+    submitted_from: Annotated[str, typer.Option(help="As 2026-05-01T00:00Z.")] = "",
+    submitted_to: Annotated[str, typer.Option(help="Before then.")] = "",
+    ended_from: Annotated[str, typer.Option(help="Ended since then.")] = "",
+    ended_to: Annotated[str, typer.Option(help="Ended before then.")] = "",
+    limit: Annotated[int, typer.Option(help="So many at most.", min=1, max=1000)] = 100,
+    token: Annotated[str, typer.Option(help="Go on where a page ended.")] = "",
+    count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Search for procedures, those that ended and are kept, too."""
+    wanted: dict[str, Any] = {"type": type_, "state": state, "owner": owner, "queue": queue}
+    wanted |= {"pool": pool, "schedule": schedule, "parent": parent, "error": error}
+    wanted |= {"where": where, "submitted_from": moment(submitted_from, json)}
+    wanted |= {"submitted_to": moment(submitted_to, json), "ended_from": moment(ended_from, json)}
+    wanted["ended_to"] = moment(ended_to, json)
+    wanted = {name: value for name, value in wanted.items() if value}
+    with opened(connect, json) as db:
+        if count:
+            counted = db.count_procedures(**wanted)
+            _print_counts(counted, json)
+            return
+        found = db.search(limit=limit, token=token, **wanted)
+    if json:
+        output.emit({**found, "items": [_plain(p) for p in found["items"]]})
+        return
+    rows = []
+    for p in found["items"]:
+        said = ", ".join(f"{k}={v}" for k, v in p.extra.get("attributes", {}).items())
+        error_code = p.error["code"] if p.error else ""
+        rows.append((p.id, p.name, p.state, p.step or "", error_code, _short(said)))
+    output.table(("ID", "NAME", "STATE", "STEP", "ERROR", "ATTRIBUTES"), rows)
+    if found["token"]:
+        output.lines([f"there may be more: --token {found['token']}"])
+
+
+def _print_counts(counted: dict[str, Any], json: bool) -> None:
+    if json:
+        output.emit(counted)
+        return
+    output.table(
+        ("TYPE", "STATE", "COUNT"),
+        [(one["type"], one["state"], one["count"]) for one in counted["items"]],
+    )
+    if counted["more"]:
+        output.lines(["there are more: not all were counted"])
 
 
 @app.command("show")
@@ -66,16 +129,19 @@ def submit(
         typer.Option(help="The same nonce gives the same procedure, as long as it is kept."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    attributes: Annotated[
+        str, typer.Option(help="By which it can be found: a JSON object.")
+    ] = "{}",
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Start a procedure and print its id."""
     try:
-        arguments = json_module.loads(args)
+        arguments, said = json_module.loads(args), json_module.loads(attributes)
     except ValueError as e:
         output.die(InvalidArgument(f"the arguments are not JSON: {e}"), as_json=json)
     with opened(connect, json) as db:
-        procedure = db.submit(name, arguments, nonce=nonce)
+        procedure = db.submit(name, arguments, nonce=nonce, attributes=said)
         if wait:
             _finish(db, procedure, None, json)
             return

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from kv.base.errors import InvalidArgument
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 from kvorum.cli.message_commands import parsed
+from kvorum.cli.moments import moment, time
 
 app = typer.Typer(
     no_args_is_help=True, help="Procedures at the times of a clock.", rich_markup_mode=None
@@ -202,20 +201,3 @@ def pauses(connect: Connect = None, json: Json = False) -> None:
         return
     rows = [(p["kind"], p["name"], time(p["at_ms"]), p["by"], p["note"]) for p in found]
     output.table(("KIND", "NAME", "SINCE", "BY", "WHY"), rows)
-
-
-def moment(text: str, as_json: bool) -> datetime | None:
-    """A moment with a zone; none of an empty text."""
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as e:
-        output.die(InvalidArgument(f"{text!r:.60} is no moment: {e}"), as_json=as_json)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def time(ms: int) -> str:
-    if not ms:
-        return "never"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

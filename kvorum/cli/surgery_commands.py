@@ -30,7 +30,7 @@ def abort(
     """Stop a procedure: it rolls back what it did."""
     with opened(connect, json) as db:
         answer = db.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
-    _changes(answer, json)
+    changes(answer, json)
 
 
 def bypass(
@@ -56,7 +56,7 @@ def bypass(
             dry_run=dry_run,
             actor=actor,
         )
-    _changes(answer, json)
+    changes(answer, json)
 
 
 def retry(
@@ -71,7 +71,7 @@ def retry(
     """Let a procedure go on at once, from the step that it has or from another one."""
     with opened(connect, json) as db:
         answer = db.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
-    _changes(answer, json)
+    changes(answer, json)
 
 
 def steal(
@@ -86,7 +86,7 @@ def steal(
     """Take a lock away from who holds it; the next one gets it."""
     with opened(connect, json) as db:
         answer = db.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
-    _changes(answer, json)
+    changes(answer, json)
 
 
 def explain(procedure: Id, connect: Connect = None, json: Json = False) -> None:
@@ -124,7 +124,7 @@ def audit(
     output.table(("WHEN", "WHO", "WHAT", "ID", "NAME", "CHANGE", "OF", "WHY"), rows)
 
 
-def _changes(answer: Mapping[str, Any], as_json: bool) -> None:
+def changes(answer: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         output.emit(dict(answer))
         return

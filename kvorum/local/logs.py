@@ -12,12 +12,16 @@ import logging
 import sys
 from typing import Final, TextIO
 
+from procedures.engine import log_context
+
 access: Final = logging.getLogger("kvorum.access")
 """One line per HTTP request, at level debug: method, path, status, ms."""
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record. `extra={"data": {…}}` adds fields."""
+    """One JSON object per record; of what a step logs with its procedure, step and attempt.
+    `extra={"data": {…}}` adds fields.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -26,6 +30,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= log_context.fields()
         data = getattr(record, "data", None)
         if isinstance(data, dict):
             line |= data

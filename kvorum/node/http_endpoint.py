@@ -15,6 +15,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
 from kvorum.audit.audit_log import StampLog
 from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.metrics.procedure_metrics import ProcedureMetrics
 from kvorum.http.routes.leases import Leases, Told, ToldStore
 from kvorum.http.server.http_api import HttpApi, Spawn
 from kvorum.http.server.transaction_holders import Holders
@@ -111,6 +112,7 @@ def add_figures(metrics: Metrics, node: Parts) -> None:
     # not the bound method: a closed node must not be held with its databases
     metrics.add("gc", lambda: node.upkeep.gc_figures())
     metrics.add("bus", lambda: node.bus.stats())
+    metrics.add_collector(ProcedureMetrics(lambda: node.master.executor))
     metrics.add("waits", store.wait_figures)
     metrics.add("heartbeat", store.beat_figures)
     metrics.add("client", store.kv.figures)

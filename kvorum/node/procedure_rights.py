@@ -30,6 +30,8 @@ CONTROLLED: Final[Mapping[str, Action]] = {
     "abort": Action.OPERATE,
     "bypass": Action.OPERATE,
     "retry": Action.OPERATE,
+    "reset": Action.OPERATE,
+    "fork": Action.OPERATE,
     "explain": Action.READ,
     "past": Action.READ,
     "past.record": Action.OPERATE,

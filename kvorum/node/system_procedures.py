@@ -21,6 +21,8 @@ from procedures.master.members import membership
 from procedures.master.members.membership import MembershipServices
 from procedures.master.shape import merging, splitting
 from procedures.master.shape.splitter import ExplainPartitions
+from procedures.pools.bulk import Bulk
+from procedures.pools.control import Control
 from procedures.sink.sink_clean import SinkClean
 from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.spark_job import SparkJob
@@ -71,6 +73,7 @@ def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling
     registry.add(SparkJob)
     registry.add(ExplainPartitions, make=lambda: ExplainPartitions(lambda: node.shaping.shown()))
     registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
+    registry.add(Bulk, make=lambda: Bulk(lambda: Control(node.master.current())))
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
     _register_transfers(registry, services, node)
     registry.users_follow()

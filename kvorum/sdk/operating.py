@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import getpass
 import socket
+from datetime import datetime
 from typing import Any
 
 from kv.base.ports import Rng
 from kvorum.api import site_links
 from kvorum.api.backend import Backend
+from kvorum.api.model import ProcedureInfo
 from kvorum.api.replays import Replay
+from kvorum.api.submit_options import moment_ms
 from kvorum.sdk.tables import snapshot_at
 from procedures.engine.registry import Declared, declaration
 
@@ -75,6 +78,98 @@ class AsyncOperating:
         """
         return await self._operate("retry", reason, actor, id=procedure, step=step, dry_run=dry_run)
 
+    async def reset_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        state: dict[str, Any] | None = None,
+        args: object = None,
+        undo: str = "undo",
+        children: str = "refuse",
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Answer:
+        """Have a procedure go on from an earlier step, also one that has ended: `redone`, `kept`,
+        `undone` say what that means. Of a workflow: from a call, by its name or its place ("#3").
+
+        state, args  other ones than it has
+        undo         "undo": what it did from there on is undone first; "keep": it stays
+        children     "refuse", or "end": those that have not ended are ended with it
+        Raises Refused (NOT_RESETTABLE, HAS_CHILDREN), InvalidArgument (STEP_UNKNOWN).
+        """
+        more = {"args": args, "state": state, "undo": undo, "children": children}
+        return await self._operate(
+            "reset", reason, actor, id=procedure, step=step, dry_run=dry_run, **more
+        )
+
+    async def fork_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        state: dict[str, Any] | None = None,
+        args: object = None,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Answer:
+        """Begin a new procedure (`forked`) where another one is, or at a step of it, with its state
+        and arguments or others; that one stays as it is. Raises as `reset_procedure` does.
+        """
+        more = {"args": args, "state": state}
+        return await self._operate(
+            "fork", reason, actor, id=procedure, step=step, dry_run=dry_run, **more
+        )
+
+    async def bulk(
+        self,
+        what: str,
+        reason: str,
+        *,
+        options: dict[str, Any] | None = None,
+        dry_run: bool = False,
+        actor: str = "",
+        **wanted: Any,
+    ) -> Answer:
+        """One action on all procedures that fit (`search` has the filters): "abort", "retry",
+        "bypass", "reset", "signal" (`options={"name": …, "payload": …}`), "pause", "resume",
+        "forget". A durable procedure does it, whose `id` this gives; its result says how many were
+        `changed`, `unchanged` and `refused`. `dry_run`: `count`, and the first `items`.
+        """
+        request: dict[str, Any] = {"what": what, "reason": reason, "actor": actor or myself()}
+        request |= {"filter": _filter(wanted), "options": options or {}, "dry_run": dry_run}
+        if not dry_run:
+            request["key"] = self._rng.token(12).hex()
+        found = dict(await self._backend.control("bulk", request))
+        return {**found, "id": int(found["id"])} if "id" in found else found
+
+    async def set_retention(
+        self,
+        *,
+        type: str = "",
+        state: str = "",
+        keep_ms: int | None = None,
+        most: int | None = None,
+    ) -> Answer:
+        """How long ended procedures of a type (all, if left out) in a state are kept, and how many,
+        the newest, instead of what declarations say. The most exact rule counts.
+        """
+        request = {"type": type, "state": state, "keep_ms": keep_ms, "most": most}
+        request = {name: value for name, value in request.items() if value not in (None, "")}
+        return dict(await self._backend.control("retention.set", request))
+
+    async def remove_retention(self, *, type: str = "", state: str = "") -> None:
+        """Raises NotFound (RULE_NOT_FOUND)."""
+        request = {"type": type, "state": state}
+        request = {name: value for name, value in request.items() if value}
+        await self._backend.control("retention.remove", request)
+
+    async def retention(self) -> list[Answer]:
+        """All rules."""
+        return list(await self._backend.control("retention.list", {}))
+
     async def steal_lock(
         self,
         resource: str,
@@ -89,6 +184,29 @@ class AsyncOperating:
         """
         request = {"resource": resource, "holder": str(holder) if holder else None}
         return await self._operate("steal", reason, actor, **request, dry_run=dry_run)
+
+    async def search(self, *, limit: int = 100, token: str = "", **wanted: Any) -> Answer:
+        """Procedures that fit all of this, as long as they are kept: `items` (ProcedureInfo), and a
+        `token` with which to ask on; "": these are all. What has not ended comes first, the newest
+        first; then what has, the last to end first; by attributes the newest submission first.
+
+        type, state, owner, queue, pool, schedule, parent   (of type and state several, too)
+        error            the beginning of the error's code, class or message
+        submitted_from, submitted_to, ended_from, ended_to  datetimes, or ms since 1970
+        where            conditions on attributes: "customer=ada", ["amount>=100", "city^=New"]
+        Raises InvalidArgument, TooLarge (a range that very many fit).
+        """
+        request = {**_filter(wanted), "limit": limit}
+        if token:
+            request["token"] = token
+        found = dict(await self._backend.control("search", request))
+        return {**found, "items": [ProcedureInfo.of(one) for one in found["items"]]}
+
+    async def count_procedures(self, **wanted: Any) -> Answer:
+        """How many fit (see `search`), of each type and state; `more`: of very many not all are
+        counted.
+        """
+        return dict(await self._backend.control("count", _filter(wanted)))
 
     async def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
@@ -146,6 +264,15 @@ class AsyncOperating:
         if not request["dry_run"]:
             request["key"] = self._rng.token(12).hex()  # asked again, it is not done again
         return dict(await self._backend.control(what, request))
+
+
+def _filter(wanted: dict[str, Any]) -> dict[str, Any]:
+    """As a request says it."""
+    return {
+        name: moment_ms(name, value) if isinstance(value, datetime) else value
+        for name, value in wanted.items()
+        if value is not None
+    }
 
 
 def myself() -> str:

@@ -51,14 +51,16 @@ class AsyncRunning:
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> int:
         """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
         one as long as it is kept: until it has ended and its result was acknowledged, or
         `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
         and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
-        procedure, or of other arguments.
+        procedure, or of other arguments. `attributes`: by which it can be found (`search`), of
+        those that its declaration names.
         """
-        options = start_options(queue, priority, delay_ms, at, pool)
+        options = start_options(queue, priority, delay_ms, at, pool, attributes)
         args = submitted(name, args)
         return await self._backend.submit(procedure_name(name), args, nonce, options or None)
 
@@ -118,11 +120,12 @@ class AsyncRunning:
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Handle[T]:
         """`submit` of a workflow by its function, with the types that its annotations say;
         the handle has its id, and `result(handle)` gives what it returns.
         """
-        options = start_options(queue, priority, delay_ms, at, pool)
+        options = start_options(queue, priority, delay_ms, at, pool, attributes)
         given = submitted(workflow, args)
         name = procedure_name(workflow)
         return Handle(await self._backend.submit(name, given, nonce, options or None), workflow)

@@ -947,12 +947,14 @@ class Database(Facade[AsyncDatabase]):
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> int:
         """Start a procedure, by name or by what declares it; its id. The same nonce gives the same
         one as long as it is kept: until it has ended and its result was acknowledged, or
         `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
         and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
-        procedure, or of other arguments.
+        procedure, or of other arguments. `attributes`: by which it can be found (`search`), of
+        those that its declaration names.
         """
         return self._call(
             self._async.submit(
@@ -964,6 +966,7 @@ class Database(Facade[AsyncDatabase]):
                 delay_ms=delay_ms,
                 at=at,
                 pool=pool,
+                attributes=attributes,
             )
         )
 
@@ -1027,6 +1030,7 @@ class Database(Facade[AsyncDatabase]):
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Handle[T]:
         """`submit` of a workflow by its function, with the types that its annotations say; the
         handle has its id, and `result(handle)` gives what it returns.
@@ -1041,6 +1045,7 @@ class Database(Facade[AsyncDatabase]):
                 delay_ms=delay_ms,
                 at=at,
                 pool=pool,
+                attributes=attributes,
             )
         )
 
@@ -1416,6 +1421,102 @@ class Database(Facade[AsyncDatabase]):
             self._async.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
         )
 
+    def reset_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        state: dict[str, Any] | None = None,
+        args: object = None,
+        undo: str = "undo",
+        children: str = "refuse",
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Answer:
+        """Have a procedure go on from an earlier step, also one that has ended: `redone`, `kept`,
+        `undone` say what that means. Of a workflow: from a call, by its name or its place ("#3").
+
+        state, args  other ones than it has undo         "undo": what it did from there on is undone
+        first; "keep": it stays children     "refuse", or "end": those that have not ended are ended
+        with it Raises Refused (NOT_RESETTABLE, HAS_CHILDREN), InvalidArgument (STEP_UNKNOWN).
+        """
+        return self._call(
+            self._async.reset_procedure(
+                procedure,
+                reason,
+                step=step,
+                state=state,
+                args=args,
+                undo=undo,
+                children=children,
+                dry_run=dry_run,
+                actor=actor,
+            )
+        )
+
+    def fork_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        state: dict[str, Any] | None = None,
+        args: object = None,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Answer:
+        """Begin a new procedure (`forked`) where another one is, or at a step of it, with its state
+        and arguments or others; that one stays as it is. Raises as `reset_procedure` does.
+        """
+        return self._call(
+            self._async.fork_procedure(
+                procedure, reason, step=step, state=state, args=args, dry_run=dry_run, actor=actor
+            )
+        )
+
+    def bulk(
+        self,
+        what: str,
+        reason: str,
+        *,
+        options: dict[str, Any] | None = None,
+        dry_run: bool = False,
+        actor: str = "",
+        **wanted: Any,
+    ) -> Answer:
+        """One action on all procedures that fit (`search` has the filters): "abort", "retry",
+        "bypass", "reset", "signal" (`options={"name": …, "payload": …}`), "pause", "resume",
+        "forget". A durable procedure does it, whose `id` this gives; its result says how many were
+        `changed`, `unchanged` and `refused`. `dry_run`: `count`, and the first `items`.
+        """
+        return self._call(
+            self._async.bulk(what, reason, options=options, dry_run=dry_run, actor=actor, **wanted)
+        )
+
+    def set_retention(
+        self,
+        *,
+        type: str = "",
+        state: str = "",
+        keep_ms: int | None = None,
+        most: int | None = None,
+    ) -> Answer:
+        """How long ended procedures of a type (all, if left out) in a state are kept, and how many,
+        the newest, instead of what declarations say. The most exact rule counts.
+        """
+        return self._call(
+            self._async.set_retention(type=type, state=state, keep_ms=keep_ms, most=most)
+        )
+
+    def remove_retention(self, *, type: str = "", state: str = "") -> None:
+        """Raises NotFound (RULE_NOT_FOUND)."""
+        self._call(self._async.remove_retention(type=type, state=state))
+
+    def retention(self) -> list[Answer]:
+        """All rules."""
+        return self._call(self._async.retention())
+
     def steal_lock(
         self, resource: str, reason: str, *, holder: int = 0, dry_run: bool = False, actor: str = ""
     ) -> Answer:
@@ -1425,6 +1526,25 @@ class Database(Facade[AsyncDatabase]):
         return self._call(
             self._async.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
         )
+
+    def search(self, *, limit: int = 100, token: str = "", **wanted: Any) -> Answer:
+        """Procedures that fit all of this, as long as they are kept: `items` (ProcedureInfo), and a
+        `token` with which to ask on; "": these are all. What has not ended comes first, the newest
+        first; then what has, the last to end first; by attributes the newest submission first.
+
+        type, state, owner, queue, pool, schedule, parent   (of type and state several, too) error
+        the beginning of the error's code, class or message submitted_from, submitted_to,
+        ended_from, ended_to  datetimes, or ms since 1970 where            conditions on attributes:
+        "customer=ada", ["amount>=100", "city^=New"] Raises InvalidArgument, TooLarge (a range that
+        very many fit).
+        """
+        return self._call(self._async.search(limit=limit, token=token, **wanted))
+
+    def count_procedures(self, **wanted: Any) -> Answer:
+        """How many fit (see `search`), of each type and state; `more`: of very many not all are
+        counted.
+        """
+        return self._call(self._async.count_procedures(**wanted))
 
     def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""

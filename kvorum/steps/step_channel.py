@@ -146,6 +146,7 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     missing: list[str] = []
     policy: tuple[int, int, float, int, float] | None = None  # after `failed`: see Retry.wire
     emits: list[Emitted] = []
+    found_by: tuple[tuple[str, Any], ...] | None = None  # its attributes, if it said some
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -298,6 +298,7 @@ class StepProcess:
             left_ms=run.left_ms,
             one_attempt=run.one_attempt,
             take_ids=lambda count: asking.ask("ids", count),
+            kinds=declared.attributes,
         )
         assert self._runner is not None
         ctx.trace = run.trace
@@ -350,6 +351,7 @@ async def _returned(
         emits=ctx.emits,
         too_early=ctx.too_early,
         missing=sorted(ctx.missing),
+        found_by=ctx.found_by,
     )
 
 

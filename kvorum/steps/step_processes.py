@@ -733,7 +733,7 @@ class _Late:
 def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:
     """What it did, as if it had run here."""
     assert call.txn is not None
-    ctx.did(ran.signals, ran.starts, ran.emits, too_early=ran.too_early)
+    ctx.did(ran.signals, ran.starts, ran.emits, ran.found_by, too_early=ran.too_early)
     ctx.missing.update(ran.missing)
     if ran.failed is not None:
         return Failed(ran.failed, None if ran.policy is None else Retry.of(ran.policy))

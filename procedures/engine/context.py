@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import copy
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +24,8 @@ from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix, u32
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
-from procedures.engine import plain_data
+from procedures.engine import attributes, plain_data
+from procedures.engine.attributes import Attributes
 from procedures.engine.grants import fence_ops
 from procedures.engine.heartbeats import NO_HEART, key_of
 from procedures.engine.outside_events import Outside
@@ -445,6 +446,7 @@ class StepContext(Outside):
 
     __slots__ = (
         "_args",
+        "_attributes",
         "_early",
         "_emits",
         "_progress",
@@ -459,6 +461,7 @@ class StepContext(Outside):
         "children",
         "heart",
         "id",
+        "kinds",
         "left_ms",
         "missing",
         "name",
@@ -493,6 +496,7 @@ class StepContext(Outside):
         left_ms: int = 0,
         one_attempt: bool = False,
         take_ids: TakeIds | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self.threads: Executor | None = None  # for parts of it
         self.watch: Watch | None = None
@@ -502,6 +506,8 @@ class StepContext(Outside):
         self._emits: list[Emitted] = []
         self.heart = NO_HEART
         self.trace = record.trace
+        self.kinds = kinds or {}  # of its attributes, as declared
+        self._attributes: list[Attributes] = []  # the last counts; copies of a context share it
         self.left_ms = left_ms  # of its deadline, or …
         self.one_attempt = one_attempt  # … of this attempt; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
@@ -583,6 +589,18 @@ class StepContext(Outside):
             "locks=",
             code="NOT_LOCKED",
         )
+
+    def attributes(self, **values: Any) -> dict[str, Any]:
+        """Say by what this procedure can be found, from when this step is committed: of those that
+        its declaration names; None takes one away. All that it has then. Raises InvalidArgument
+        (ATTRIBUTE_UNKNOWN, BAD_ATTRIBUTE), TooLarge.
+        """
+        if values:
+            self._attributes.append(attributes.changed(self.name, self.kinds, self._said(), values))
+        return attributes.shown(self._said())
+
+    def _said(self) -> Attributes:
+        return self._attributes[-1] if self._attributes else self._record.attributes
 
     def signal(self, event: str) -> None:
         """Wake, once this step has committed, every procedure that is suspended on `event`.
@@ -681,10 +699,16 @@ class StepContext(Outside):
         self._signals.clear()
         self._starts.clear()
         self._emits.clear()
+        self._attributes.clear()
 
     @property
     def starts(self) -> list[Start]:
         return self._starts
+
+    @property
+    def found_by(self) -> Attributes | None:
+        """Its attributes from now on; None: as they were."""
+        return self._attributes[-1] if self._attributes else None
 
     async def take_ids(self, count: int) -> int:
         """For a run of it elsewhere."""
@@ -718,6 +742,7 @@ class StepContext(Outside):
         signals: Sequence[str],
         starts: Sequence[Start],
         emits: Sequence[Emitted],
+        found_by: Attributes | None,
         *,
         too_early: bool,
     ) -> None:
@@ -725,6 +750,8 @@ class StepContext(Outside):
         self._signals += signals
         self._starts += starts
         self._emits += emits
+        if found_by is not None:
+            self._attributes.append(found_by)
         self.too_early = too_early
 
     def signals(self) -> list[str]:

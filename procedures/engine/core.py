@@ -53,7 +53,7 @@ from procedures.engine.procedure import (
     Suspend,
     events_of,
 )
-from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Trying, Undo
+from procedures.engine.records import GRANTED_HERE, Back, Entry, Failure, Record, Trying, Undo
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.retries import Retry
 from procedures.engine.submission import Admitted, Seen, admit, checked_text, create
@@ -85,6 +85,8 @@ class Change:
     flow: Flow
     created: tuple[Record, ...] = ()  # children, inserted
     revived: Record | None = None  # a finished child that begins to roll back (or did so at once)
+    revived_from: Record | None = None  # … as it had ended
+    reopened: Record | None = None  # the record as it had ended, if it goes on all the same
     spill: tuple[int, tuple[Entry, ...]] | None = (
         None  # sequence number of the first entry, entries
     )
@@ -677,15 +679,47 @@ def undo_child(record: Record, round_: Iterable[Record], now_ms: int) -> Change:
     # the child stays in the entry: while the parent waits for it, the stack must not look empty
     rest = Undo("", top.first, child.id - top.first + 1)
     after = replace(record, undo=(*record.undo[:-1], rest), undone=True, updated_ms=now_ms)
-    return Change(after, Flow.MORE if revived.ended else Flow.WAIT, revived=revived)
+    flow = Flow.MORE if revived.ended else Flow.WAIT
+    return Change(after, flow, revived=revived, revived_from=child)
 
 
 def _settled(record: Record) -> tuple[Record, Flow]:
-    """A rollback with nothing left to undo has ended."""
+    """A rollback with nothing left to undo has ended, or goes forward again."""
+    if record.back is not None and not above(record.undo, record.back):
+        return forward(record), Flow.TAIL
     if record.undo:
         return record, Flow.MORE
     state = State.ROLLED_BACK if record.undone else State.FAILED
     return replace(record, state=state), Flow.ENDED
+
+
+def above(stack: Sequence[Undo], back: Back) -> list[str]:
+    """What is undone before it goes forward from there, in this order."""
+    found = [one.method or CHILDREN_STEP for one in reversed(stack[back.keep + bool(back.part) :])]
+    if back.part and len(stack) > back.keep:
+        top = stack[back.keep]
+        found += [top.method] * (top.count > back.part)
+    return found
+
+
+def forward(record: Record) -> Record:
+    """It goes on from where it was to go back to, as a new execution."""
+    back = record.back
+    assert back is not None, record.id
+    return replace(
+        record,
+        state=State.RUNNABLE,
+        step=back.step,
+        seq=record.seq + 1,
+        data=back.data,
+        args=back.args,
+        error=None,
+        result=plain_data.NONE,
+        undo=() if record.final else record.undo,
+        undone=False,
+        partial=False,
+        back=None,
+    )
 
 
 # ---------------------------------------------------------------------- details

@@ -49,6 +49,7 @@ from procedures.engine import core, plain_data
 from procedures.engine.context import Tables
 from procedures.engine.early_steps import Begun, Early
 from procedures.engine.explain import Facts, explained
+from procedures.engine.figures import Figures
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
 from procedures.engine.locks import Link
@@ -61,6 +62,7 @@ from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.row_watch import Feeds, RowWatch
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
+from procedures.engine.search import Search
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.submission import (
     Admitted,
@@ -75,6 +77,7 @@ from procedures.engine.turn import Turns
 from procedures.engine.view import shown_state
 from procedures.pools.crew import Crew
 from procedures.pools.pauses import Pauses
+from procedures.pools.retention import Retention
 from procedures.pools.rows import Rows
 from procedures.pools.schedules import Schedules
 
@@ -165,6 +168,8 @@ class Executor:
         self.rows = rows
         self.schedules: Schedules | None = None
         self.pauses: Pauses | None = None
+        self.search: Search | None = None
+        self.retention: Retention | None = None
         if rows is not None:
             self.crew = Crew(
                 store=store,
@@ -187,6 +192,10 @@ class Executor:
             self._roster.look = self._lookout.look
             if feeds is not None:
                 self._roster.row_watch = RowWatch(rows, feeds, self._roster.signal, self._spawn)
+            self.retention = Retention(rows, clock, types)
+            self._janitor.longer = self.retention.longer
+            self._janitor.gone = self._reopened
+            self.search = Search(store, rows, self._roster, types)
             self.schedules = Schedules(
                 *(rows, clock, self.submit),
                 lives=lambda id: self._roster.get(id) is not None,
@@ -204,6 +213,7 @@ class Executor:
             turns=self._turns,
             crew=self.crew,
             ended=self._ended,
+            reopened=self._reopened,
         )
         self.broken: dict[int, str] = {}  # rows that could not be read at the start, and why
 
@@ -218,6 +228,8 @@ class Executor:
             self._task(work)
         if self.crew is not None and self.schedules is not None:
             self._watching = [self._task(self.crew.run()), self._task(self.schedules.run())]
+            if self.retention is not None:
+                self._watching.append(self._task(self.retention.run(self._janitor)))
         self._looking = self._task(self._take_in_strays())
         self._minding = self._task(self._watch_steps())
         self._hire()
@@ -269,6 +281,8 @@ class Executor:
         self._turns.reign = await self.store.reign()
         if self.crew is not None and self.pauses is not None:
             await self.pauses.load()
+            if self.retention is not None:
+                await self.retention.load()
             await self.crew.resume()
         after: int | None = 0
         found: list[tuple[Live, Record]] = []
@@ -466,6 +480,7 @@ class Executor:
         """Go on with a procedure whose first step was committed with its submission."""
         stored, record = begun.stored, begun.stored.record
         self._turns.commits += 1
+        self._roster.figures.moved(None, record)
         if record.ended:
             self._ended(stored)
         elif self._serving:  # else it runs when the next executor resumes
@@ -743,6 +758,20 @@ class Executor:
         }
 
     @property
+    def figures(self) -> Figures:
+        """Of types and steps."""
+        return self._roster.figures
+
+    def waiting(self) -> dict[str, tuple[int, int]]:
+        """Queue → how many of it could run and wait, and for how long the next one has, in ms; of
+        very many queues those where most wait.
+        """
+        now = self._clock.now_ms()
+        found = sorted(self._roster.waits().items(), key=lambda one: -one[1][0])
+        most = limits.FIGURES_QUEUES_MAX
+        return {queue: (n, max(0, now - since)) for queue, (n, since) in found[:most]}
+
+    @property
     def reign(self) -> int:
         """What its grants of locks are fenced by, and what it keeps of signals."""
         return self._turns.reign
@@ -836,6 +865,10 @@ class Executor:
         for watcher in self._watchers.pop(record.id, ()):
             if not watcher.done():
                 watcher.set_result(record)
+
+    def _reopened(self, id: int) -> None:
+        """What it ended with is not so any more: it goes on, or is forgotten."""
+        self._recent.pop(id, None)
 
     def _unwatch(self) -> None:
         for watchers in self._watchers.values():

@@ -241,6 +241,12 @@ class Flow:
             self._told.append((name, value))
             entry.status, self._took = DONE, True
 
+    def attributes(self, **values: Any) -> dict[str, Any]:
+        """`ctx.attributes`: by what this procedure can be found, together with the next thing that
+        is stored.
+        """
+        return self._ctx.attributes(**values)
+
     def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
         """All of these: a list of their results. Its steps run at the same time, in one
         transaction: if one fails, nothing of them is kept. `errors`: what failed is in the list as

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -35,6 +36,9 @@ class Janitor:
         self._wake = asyncio.Event()
         self._next_ms = 0  # when the next retention ends; 0 = unknown
         self._closed = False
+        self.longer: Callable[[Record, int], Record | None] = lambda _record, _now: None
+        """The record with a longer retention, if a rule says so (pools/retention.py)."""
+        self.gone: Callable[[int], None] = lambda _id: None  # is told whom it forgets
         self._stuck: set[int] = set()  # due, but they cannot be forgotten: damaged records
 
     def ended(self, record: Record) -> None:
@@ -85,7 +89,12 @@ class Janitor:
             async with self._locks(id):
                 stored = await self._store.load(id)
                 if stored is not None and stored.record.ended:
-                    await self.forget(stored)
+                    longer = self.longer(stored.record, self._clock.now_ms())
+                    if longer is None:
+                        await self.forget(stored)
+                    else:
+                        await self._store.keep(stored, longer.retention_ms)
+                        self.ended(longer)
                     return
             why = "its record is gone" if stored is None else f"it is {stored.record.state.name}"
         except Rejected as error:
@@ -93,8 +102,18 @@ class Janitor:
         self._stuck.add(id)
         log.warning("procedure %d is kept although its retention is over: %s", id, why)
 
+    async def drop(self, id: int) -> None:
+        """Forget one that has ended, unless it is a child."""
+        if self._locks.held(id):
+            return
+        async with self._locks(id):
+            stored = await self._store.load(id)
+            if stored is not None and stored.record.ended and not stored.record.parent:
+                await self.forget(stored)
+
     async def forget(self, stored: Stored) -> None:
         """Remove an ended procedure and its whole tree. The caller holds the root's IdLock."""
+        self.gone(stored.record.id)
         with suppress(Fenced):  # somebody else forgets it
             await self._forget_below(stored)
             await self._store.remove([stored])

@@ -20,6 +20,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator,
 from contextlib import aclosing, suppress
 from typing import Final
 
+from msgspec import structs
+
 from kv.base import limits, system
 from kv.base.errors import (
     Busy,
@@ -32,9 +34,10 @@ from kv.base.errors import (
     WriteConflict,
 )
 from kv.base.intents import Abandoned
-from kv.base.keys import escape, from_u64, table_prefix, u32, u64
+from kv.base.keys import escape, escape_open, from_u64, table_prefix, u32, u64
 from kv.base.ops import Op, check, delete, put
-from procedures.engine import records
+from procedures.engine import records, search_rows
+from procedures.engine.attributes import index_ops
 from procedures.engine.core import Change
 from procedures.engine.counters import Counter
 from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_by
@@ -152,7 +155,7 @@ class KvStore:
             own.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
         if reign:
             own += grant_ops(record, reign)
-        own += ops
+        own += [*index_ops(record.id, record.created_ms, (), record.attributes), *ops]
         for _ in range(_RACES):
             try:
                 version = await self._txn.write(own)
@@ -224,6 +227,10 @@ class KvStore:
         # its intents live only while the step commits; after a crash the same step meets them
         return await self._txn.begin(ttl_ms=limits.PROCEDURE_TXN_TTL_MS, terms=_TERMS)
 
+    async def load_many(self, ids: Sequence[int]) -> list[Stored]:
+        async with aclosing(self._many(ids)) as rows:
+            return [_stored(*row) async for row in rows]
+
     async def reads(self) -> Reads:
         return KvReads(await self._begin())
 
@@ -292,6 +299,20 @@ class KvStore:
                 ops.append(delete(_due(record)))
             if record.nonce:
                 ops.append(delete(_nonce(record.owner, record.nonce)))
+            ops += search_rows.forget_ops(record)
+        try:
+            await self._txn.write(ops)
+        except ConditionFailed as error:
+            raise Fenced from error
+
+    async def keep(self, stored: Stored, retention_ms: int) -> None:
+        record, version = stored
+        longer = structs.replace(record, retention_ms=retention_ms)
+        ops = [
+            put(_record(record.id), records.encode(longer), cond=version),
+            delete(_due(record)),
+            put(_due(longer), b""),
+        ]
         try:
             await self._txn.write(ops)
         except ConditionFailed as error:
@@ -430,6 +451,7 @@ def forget_ops(record: Record, version: int) -> list[Op]:
     """Nothing is left of a record that has ended."""
     ops = [delete(_record(record.id), cond=version), delete(_due(record))]
     ops += [delete(key) for key in _history_keys(record)]
+    ops += search_rows.forget_ops(record)
     return [*ops, delete(_nonce(record.owner, record.nonce))] if record.nonce else ops
 
 
@@ -448,6 +470,11 @@ def _due(record: Record) -> bytes:
 
 def _nonce(owner: str, nonce: str) -> bytes:
     return _NONCES + escape(owner.encode()) + escape(nonce.encode())
+
+
+def nonces_from(owner: str, beginning: str) -> bytes:
+    """The prefix of the rows of all nonces of `owner` that begin so."""
+    return _NONCES + escape(owner.encode()) + escape_open(beginning.encode())
 
 
 def _history_keys(record: Record) -> Iterator[bytes]:
@@ -472,14 +499,21 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         if not record.parent:
             ops.append(put(_due(record), b""))
         ops += told(record)
+        ops += search_rows.ended_ops(record)
+    if change.reopened is not None:
+        ops += [put(_live(record.id), b""), delete(_due(change.reopened))]
+        ops += search_rows.goes_on_ops(change.reopened)
     for child in change.created:
         ops.append(put(_record(child.id), records.encode(child), cond=0))
         ops.append(put(_live(child.id), b""))
+        ops += index_ops(child.id, child.created_ms, (), child.attributes)
     revived = change.revived
     if revived is not None:
         ops.append(put(_record(revived.id), records.encode(revived), cond=revived_version))
         if not revived.ended:
             ops.append(put(_live(revived.id), b""))
+        ops += search_rows.goes_on_ops(change.revived_from)
+        ops += search_rows.ended_ops(revived)
     if change.reign:
         ops += grant_ops(record, change.reign)
     elif change.drops:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
 
+from msgspec import structs
+
 from kv.base import limits
 from kv.base.errors import ConditionFailed, Corruption, Refused, WriteConflict
 from kv.base.methods import OP_CHECK
@@ -147,6 +149,10 @@ class MemoryStore:
     async def load_range(self, first: int, count: int) -> list[Stored]:
         return [self._stored(i) for i in range(first, first + count) if i in self._rows]
 
+    async def load_many(self, ids: Sequence[int]) -> list[Stored]:
+        found = [await self.load(id) for id in ids]
+        return [stored for stored in found if stored is not None]
+
     async def reads(self) -> Reads:
         return self.table.reads()
 
@@ -199,6 +205,13 @@ class MemoryStore:
                 self._nonces.pop((record.owner, record.nonce), None)
             for first in range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK):
                 self._old.pop((record.id, first), None)
+
+    async def keep(self, stored: Stored, retention_ms: int) -> None:
+        record = self._fence(stored.record.id, stored.version)
+        self._due.remove((record.updated_ms + record.retention_ms, record.id))
+        self.table.clock += 1
+        longer = structs.replace(record, retention_ms=retention_ms)
+        self._put(longer, self.table.clock, None)
 
     async def live(self, after: int, limit: int) -> Page:
         ids = sorted(i for i in self._live if i > after)
@@ -269,6 +282,8 @@ class MemoryStore:
         self._rows[record.id] = (records.encode(record), version)
         if not record.ended:
             self._live.add(record.id)
+            if before is not None and before.ended and not before.parent:
+                self._due.remove((before.updated_ms + before.retention_ms, before.id))
         elif before is None or not before.ended:
             self._live.discard(record.id)
             if not record.parent:

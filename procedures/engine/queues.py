@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from typing import TypeAlias
 
@@ -138,6 +139,12 @@ class FairQueues:
             return None
         level = self._order[0]
         return level, self._levels[level].ticket()
+
+    def heads(self) -> Iterator[tuple[str, int, int]]:
+        """Of each queue its name, how many are in it, and the next one."""
+        for rotation in self._levels.values():
+            for name, (_, queue) in rotation.queues.items():
+                yield name, len(queue), queue[0]
 
     def take(self) -> int | None:
         """The next one, None = nothing there."""

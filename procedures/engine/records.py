@@ -12,7 +12,7 @@ here) on every update: of two runs of one step only one commits.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,8 @@ GRANTED_HERE: Final = 1  # `grant` of the very write that grants: a record canno
 
 
 SCHEDULE_OWNER: Final = "schedule"
-SCHEDULED: Final = "schedule/"  # begins a nonce of a schedule: schedule/NAME/TIME
+SCHEDULED: Final = "schedule/"  # begins a nonce of a schedule: schedule/NAME/TIME, or, if …
+ASKED: Final = "\x1f"  # … somebody asked for the run, schedule/NAME ASKED KEY/TIME
 LANE_SEPARATOR: Final = "\x1f"
 
 
@@ -121,6 +122,16 @@ class Trying(msgspec.Struct, frozen=True, gc=False, array_like=True):
     error: Failure  # of the last one
 
 
+class Back(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """It rolls back to there, and then goes on (reset.py)."""
+
+    step: str
+    data: bytes
+    args: bytes
+    keep: int  # entries of the undo stack that stay …
+    part: int  # … and so many executions of the one above them
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     # -- set at submission
     format: int
@@ -176,6 +187,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: str = ""  # of its queue: of one key so many at a time, in order
     needs: Needs = ()  # of the worker that runs it
     bounce_ms: int = 0  # until then its delay may begin anew, if it has not begun; 0 = it may not
+    attributes: tuple[tuple[str, Any], ...] = ()  # by name (attributes.py)
+    back: Back | None = None  # ROLLING_BACK: only so far
 
     @property
     def ended(self) -> bool:

@@ -39,6 +39,7 @@ from kv.base.limits import (
     SURGERY_REASON_CHARS_MAX,
 )
 from procedures.engine import plain_data, typed_values
+from procedures.engine.attributes import declared as declared_attributes
 from procedures.engine.deploys import BY_CODE, CODE, NONE, Deploy, chosen, code_version
 from procedures.engine.needs import Needs
 from procedures.engine.needs import checked as checked_needs
@@ -155,6 +156,7 @@ class ProcedureType:
     queries: Mapping[str, Method] = field(default_factory=dict)  # of an instance, a View, args
     validators: Mapping[str, Method] = field(default_factory=dict)  # by update: the same
     replays: Callable[[Any], str] | None = None  # of a workflow: why its code does not fit a record
+    attributes: Mapping[str, str] = field(default_factory=dict)  # name → kind (attributes.py)
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
     def locks_of(self, args: object) -> tuple[Lock, ...]:
@@ -412,6 +414,7 @@ def procedure(
     args: object = None,
     result: object = None,
     retry: Retry | None = None,
+    attributes: Mapping[str, object] | None = None,
 ) -> Callable[[C], C]:
     """Declare a class as the procedure `name`.
 
@@ -438,6 +441,8 @@ def procedure(
     args, result  a dataclass, msgspec.Struct, TypedDict or other type: arguments are checked at
                   submission and come as it (`ctx.args`), the result is checked when a step is done
     retry         the policy of steps that declare none of their own (retries.py)
+    attributes    by which it can be found: name → kind: "text", "integer", "number", "boolean",
+                  "moment", "keywords", or str, int, float, bool, datetime, list
     Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.
     """
 
@@ -471,6 +476,7 @@ def procedure(
             result=None if result is None else typed_values.shape(result, f"{where}: result"),
             queries=_queries(cls),
             validators=_validators(cls),
+            attributes=declared_attributes(where, attributes),
         )
         declare_type(cls, declared)
         return cls

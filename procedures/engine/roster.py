@@ -16,6 +16,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from heapq import merge
 from sys import intern
 from typing import Final
 
@@ -27,7 +28,9 @@ from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core
 from procedures.engine.core import RESTART, limit_ms, needs
 from procedures.engine.due_times import Due
+from procedures.engine.figures import Figures
 from procedures.engine.locks import Link, circle_text
+from procedures.engine.ordered_ids import OrderedIds
 from procedures.engine.procedure import State, events_of
 from procedures.engine.queues import Place
 from procedures.engine.records import Failure, Record
@@ -159,6 +162,8 @@ class Roster:
         self._live: dict[int, Live] = {}
         # Of them, so that who cares for the cluster need not look at all of a user's:
         self._named: dict[str, set[int]] = {}  # by type
+        self._ids = OrderedIds(self._live)
+        self._ids_of: dict[str, OrderedIds] = {}
         self._locked: dict[int, Live] = {}  # with locks, had or wanted
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
@@ -171,6 +176,7 @@ class Roster:
         self._forgotten = 0  # signals up to this number are no longer in _signalled
         self.signals = 0  # number of the last signal
         self.retries = 0
+        self.figures = Figures()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -202,6 +208,27 @@ class Roster:
         """Those of one type, in the order of their ids."""
         return [self._live[id] for id in sorted(self._named.get(name, ()))]
 
+    def newest(self, names: Sequence[str] = (), before: int = 0) -> Iterator[int]:
+        """Ids of these types (none = of all) below `before` (0 = all), the newest first."""
+        if not names:
+            return self._ids.newest(before)
+        listed = [self._ids_of[name].newest(before) for name in names if name in self._ids_of]
+        return merge(*listed, reverse=True)
+
+    def waits(self) -> dict[str, tuple[int, int]]:
+        """Queue → how many of it could run and wait, and since when the next one does: for turns,
+        and for limits.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        heads = [*self._queue.heads(), *(() if self.gate is None else self.gate.heads())]
+        for queue, count, id in heads:
+            live = self._live.get(id)
+            record = None if live is None else live.record or live.needs
+            since = self._clock.now_ms() if record is None else record.updated_ms
+            n, oldest = found.get(queue, (0, since))
+            found[queue] = n + count, min(oldest, since)
+        return found
+
     def close(self) -> None:
         self._due.close()
         self._pauses.close()
@@ -225,7 +252,12 @@ class Roster:
         if (known := self._live.get(record.id)) is not None:
             return known
         live = self._live[record.id] = Live(stored)
-        self._named.setdefault(live.name, set()).add(live.id)
+        alike = self._named.setdefault(live.name, set())
+        alike.add(live.id)
+        self._ids.add(live.id)
+        if (ids := self._ids_of.get(live.name)) is None:
+            ids = self._ids_of[live.name] = OrderedIds(alike)
+        ids.add(live.id)
         if live.entry.locks:
             self._locked[live.id] = live
         self._slim(live)
@@ -256,6 +288,7 @@ class Roster:
         record = record.settled(version)
         if self._listeners:
             self._tell(live.id)
+        self.figures.moved(live.record, record)
         live.record = record
         live.needs = None
         live.version = version
@@ -279,7 +312,9 @@ class Roster:
             else:
                 self._locked.pop(live.id, None)
         self._unlist(live)
-        if record.error is not None and not live.doomed:
+        if record.error is None:
+            live.doomed = False
+        elif not live.doomed:
             live.doomed = True
             self._poke_children(live)
 
@@ -292,8 +327,10 @@ class Roster:
             self._locked.pop(live.id, None)
             alike = self._named[live.name]
             alike.discard(live.id)
+            self._ids.discard()
+            self._ids_of[live.name].discard()
             if not alike:
-                del self._named[live.name]
+                del self._named[live.name], self._ids_of[live.name]
         self._unlist(live)
         if self.gate is not None:
             self.gate.left(live.id)

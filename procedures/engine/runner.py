@@ -7,6 +7,7 @@ Whether an error may be retried is written in its disposition (kv.base.errors), 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.heartbeats import Heart
+from procedures.engine.log_context import RUNNING, Running
 from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.queries import answered
 from procedures.engine.records import Failure, Record
@@ -181,7 +183,9 @@ class Runner:
         if not self._places.claim(id):
             await self._places.take()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            here = contextvars.copy_context()  # what it logs says of which step it is
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, here.run, call)
         finally:
             self._places.leave()
 
@@ -190,6 +194,15 @@ class Runner:
     ) -> Ended:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         ctx.threads = self._parts
+        said = RUNNING.set(Running(ctx.id, ctx.name, ctx.step, ctx.attempt))
+        try:
+            return await self._executed(method, make, ctx)
+        finally:
+            RUNNING.reset(said)
+
+    async def _executed(
+        self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
+    ) -> Ended:
         try:
             value = await self._called(method, make, ctx)
             if ctx.heart.late:

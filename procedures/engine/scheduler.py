@@ -15,7 +15,7 @@ is to fail, and fails without them).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -101,6 +101,10 @@ class Scheduler(Protocol):
         """Of several pools the one with the smallest is next; None = not `waiting`."""
         ...
 
+    def heads(self) -> Iterator[tuple[str, int, int]]:
+        """Of each queue its name, how many are in it, and the next one."""
+        ...
+
     def __len__(self) -> int:
         """How many are in the queues; those that wait for locks are not."""
         ...
@@ -136,6 +140,10 @@ class FairScheduler:
                 self._up.discard(id)
                 return
         self._add(entry, front=front)
+
+    def heads(self) -> Iterator[tuple[str, int, int]]:
+        for queues in self._pools.values():
+            yield from queues.heads()
 
     def pop(self, pool: str = "") -> int | None:
         queues = self._own if not pool else self._pools.get(pool)

@@ -158,39 +158,46 @@ class ProcedureService:
         ]
 
     def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, object]:
-        live = self._executor.live_one(record.id)
-        now = self._clock.now_ms()
-        own = self._executor.types.is_own(record.name)
-        if live is None:
-            return info(record, history, now, own=own)
-        return info(
-            record,
-            history,
-            now,
-            running=live.running or live.queued,
-            retrying=live.retry,
-            parked=live.parked,
-            more=self._alive(live, now),
-            own=own,
-        )
+        return shown(self._executor, record, history)
 
-    def _alive(self, live: Live, now_ms: int) -> dict[str, object]:
-        """Of one that has not ended: who has it, how far it is, what keeps it."""
-        found: dict[str, object] = {}
-        if live.worker:
-            found["worker"] = live.worker
-        if live.progress is not None:
-            found["progress"] = {"part": live.progress[0], "text": live.progress[1]}
-        began, limit_ms, step = live.step_began
-        slow_ms = live.slow_ms or (now_ms - began if began and now_ms - began > limit_ms else 0)
-        if slow_ms:
-            found["stuck"] = {"step": step or "", "running_ms": slow_ms}
-        if (pause := self._executor.pause_of(live)) is not None:
-            found["paused"] = pause
-        crew = self._executor.crew
-        if crew is not None and (why := crew.why_waits(live)):
-            found["waits"] = why
-        return found
+
+def shown(
+    executor: Executor, record: Record, history: Sequence[Entry] | None = None
+) -> dict[str, object]:
+    """The map of view.py, with what this executor knows of one that lives."""
+    live, now = executor.live_one(record.id), executor.now_ms()
+    own = executor.types.is_own(record.name)
+    if live is None:
+        return info(record, history, now, own=own)
+    return info(
+        record,
+        history,
+        now,
+        running=live.running or live.queued,
+        retrying=live.retry,
+        parked=live.parked,
+        more=_alive(executor, live, now),
+        own=own,
+    )
+
+
+def _alive(executor: Executor, live: Live, now_ms: int) -> dict[str, object]:
+    """Of one that has not ended: who has it, how far it is, what keeps it."""
+    found: dict[str, object] = {}
+    if live.worker:
+        found["worker"] = live.worker
+    if live.progress is not None:
+        found["progress"] = {"part": live.progress[0], "text": live.progress[1]}
+    began, limit_ms, step = live.step_began
+    slow_ms = live.slow_ms or (now_ms - began if began and now_ms - began > limit_ms else 0)
+    if slow_ms:
+        found["stuck"] = {"step": step or "", "running_ms": slow_ms}
+    if (pause := executor.pause_of(live)) is not None:
+        found["paused"] = pause
+    crew = executor.crew
+    if crew is not None and (why := crew.why_waits(live)):
+        found["waits"] = why
+    return found
 
 
 class _Filters(NamedTuple):

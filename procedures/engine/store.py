@@ -147,6 +147,10 @@ class ProcedureStore(Protocol):
         """
         ...
 
+    async def load_many(self, ids: Sequence[int]) -> list[Stored]:
+        """Those of them that are there, in their order."""
+        ...
+
     async def reads(self) -> Reads:
         """A snapshot for one step."""
         ...
@@ -172,6 +176,10 @@ class ProcedureStore(Protocol):
         """Forget ended procedures: records, history, nonces, retention. Children go before their
         parent. Raises Fenced (and removes none).
         """
+        ...
+
+    async def keep(self, stored: Stored, retention_ms: int) -> None:
+        """Keep one that has ended for so long after its end. Raises Fenced."""
         ...
 
     async def live(self, after: int, limit: int) -> Page:

@@ -8,7 +8,7 @@ parent.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
-from procedures.engine import plain_data
+from procedures.engine import attributes, plain_data
 from procedures.engine.needs import Needs
 from procedures.engine.procedure import SEVERAL, State
 from procedures.engine.records import FORMAT, Record
@@ -42,6 +42,7 @@ class Options:
     key: str = ""  # of its queue; "" = what the declaration reads from the arguments
     needs: Needs = ()  # of a worker, besides those of the declaration
     bounce_ms: int = 0  # not 0: its delay may begin anew for so long
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def check(sub: Submission, types: Registry, id: int = 0) -> Admitted:
         )
     trace = sub.trace if _TRACE.match(sub.trace) else ""
     ok = admit(declared, sub.args, sub.owner, nonce)
+    attributes.changed(f"procedure {sub.name}", declared.attributes, (), sub.options.attributes)
     return replace(ok, options=sub.options, trace=trace)
 
 
@@ -232,6 +234,7 @@ def create(
         key=wanted.key or t.key_of(ok.args),
         needs=tuple(sorted({**dict(t.needs), **dict(wanted.needs)}.items())) if t.pool else (),
         bounce_ms=now_ms + wanted.bounce_ms if wanted.bounce_ms else 0,
+        attributes=attributes.changed(f"procedure {t.name}", t.attributes, (), wanted.attributes),
     )
 
 

@@ -17,9 +17,11 @@ entry of the audit.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from kv.base import limits
@@ -27,23 +29,25 @@ from kv.base.errors import (
     Busy,
     ConditionFailed,
     InvalidArgument,
+    KvorumError,
     NotFound,
     Refused,
     UnknownOutcome,
 )
 from kv.base.ops import Op, check
 from kv.base.ports import Clock
-from procedures.engine import audit, core, surgery
+from procedures.engine import audit, core, plain_data, reset, surgery
 from procedures.engine.core import Change
 from procedures.engine.grants import REIGN, deposed
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
-from procedures.engine.records import Record
-from procedures.engine.registry import Registry
+from procedures.engine.records import Entry, Record
+from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import check_resource
 from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.steal import Thief
 from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.submission import Options, admit, create
 from procedures.engine.turn import Turns
 from procedures.pools.crew import Crew
 
@@ -52,6 +56,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.005
 
+Given = Any
+KEPT: Final = object()  # the arguments that it has
 Planned = tuple[Sequence[tuple[Stored, Change]], str]  # what changes; why, if nothing does
 Plan = Callable[[list[Stored], dict[int, str]], Planned]
 
@@ -70,11 +76,14 @@ class Surgeon:
         turns: Turns,
         crew: Crew | None,
         ended: Callable[[Stored], None],
+        reopened: Callable[[int], None] = lambda _id: None,
     ) -> None:
-        """`ended` is called with every procedure that ended here."""
+        """`ended` is called with every procedure that ended here, `reopened` with one that goes on
+        all the same.
+        """
         self._store, self._types, self._clock = store, types, clock
         self._locks, self._roster, self._turns, self._crew = locks, roster, turns, crew
-        self._tell = ended
+        self._tell, self._reopened = ended, reopened
         self.book = audit.Book(store)
 
     # ---------------------------------------------------------------------- actions
@@ -86,7 +95,7 @@ class Surgeon:
 
         def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
             record = tree[0].record
-            if core.refuse_abort(record):
+            if record.back is None and core.refuse_abort(record):
                 return (), "it was aborted before"
             core.refuse_foreign(record, self._types, "aborted", "NOT_ABORTABLE")
             change = surgery.aborted(
@@ -177,6 +186,134 @@ class Surgeon:
             return ((tree[0], surgery.moved(record, version, reason, now)),), ""
 
         return await self._operate(surgery.MOVE, id, reason, actor, plan, {}, False, "")
+
+    async def reset(
+        self,
+        id: int,
+        reason: str,
+        actor: str,
+        *,
+        step: str = "",
+        state: Mapping[str, Any] | None = None,
+        args: Given = KEPT,
+        undo: str = reset.UNDO,
+        children: str = "refuse",
+        dry_run: bool = False,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Have it go on from an earlier step, or call (reset.py). Raises Refused (NOT_RESETTABLE,
+        HAS_CHILDREN), InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
+        """
+        reason, now = surgery.checked_reason(reason), self._clock.now_ms()
+        _check_how(step, state, undo, children)
+        read = await self._history(id)
+        dropped: tuple[int, ...] = ()
+
+        def plan(tree: list[Stored], _busy: dict[int, str]) -> Planned:
+            nonlocal dropped
+            record, below = tree[0].record, tree[1:]
+            core.refuse_foreign(record, self._types, "reset", "NOT_RESETTABLE")
+            declared = self._types.get(record.name, record.version)
+            reset.refuse(record, undo, children=bool(below) and children != "end")
+            at = reset.point(record, declared, read(record), step, state)
+            dropped = at.started
+            given = self._given(record, declared, args)
+            change = reset.back_to(record, at, given, reason, undo, now)
+            if record.ended:
+                change = dataclasses.replace(change, reopened=record)
+            ends = [(one, surgery.bypassed(one.record, reason, now)) for one in below]
+            told.update(reset.effect(record, at, undo, forks=False))
+            return ((tree[0], change), *ends), ""
+
+        told: dict[str, Any] = {"step": step, "undo": undo, "children": children}
+        answer = await self._operate(reset.RESET, id, reason, actor, plan, told, dry_run, key)
+        if children == "end" and not dry_run:
+            for one in dropped:
+                with suppress(KvorumError):  # it has ended, or cannot be
+                    await self.abort(one, reason, actor)
+        started = [str(one) for one in dropped]
+        return {**answer, **_told(told), "started": started}
+
+    async def fork(
+        self,
+        id: int,
+        reason: str,
+        actor: str,
+        *,
+        step: str = "",
+        state: Mapping[str, Any] | None = None,
+        args: Given = KEPT,
+        dry_run: bool = False,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Begin a new one (`forked`) at a step, or call, of this one. Raises as `reset` does."""
+        reason, actor = surgery.checked_reason(reason), surgery.checked_actor(actor)
+        _check_how(step, state, reset.UNDO, "refuse")
+        tree = await self._tree(id)
+        record, now = tree[0].record, self._clock.now_ms()
+        core.refuse_foreign(record, self._types, "forked", "NOT_RESETTABLE")
+        declared = self._types.get(record.name, record.version)
+        history = (await self._history(id))(record)
+        at = reset.point(record, declared, history, step, state, forks=True)
+        said = plain_data.decode(record.args) if args is KEPT else args
+        nonce = f"{reset.FORK}/{id}/{key}" if key else ""
+        ok = admit(declared, said, record.owner, nonce)
+        options = Options(queue=record.queue, priority=record.priority, pool=record.pool)
+        told = reset.effect(record, at, reset.KEEP, forks=True)
+        entry = self._entry(reset.FORK, id, reason, actor, {"step": step, **told}, key)
+        entry |= {"name": record.name, "count": 1}
+        if dry_run:
+            return {**_answer(entry, dry_run=True), **told, "forked": None}
+        new_id = await self._store.take_ids(1)
+        made = create(replace(ok, options=options), id=new_id, salt=record.salt, now_ms=now)
+        forked = reset.fork_of(record, made, at, reason, now)
+        for _ in range(_ATTEMPTS):
+            ops = [*await self.book.entry_ops(entry), check(REIGN, self._turns.reign)]
+            try:
+                stored = await self._store.insert(forked, 0, ops)
+            except ConditionFailed as error:
+                if error.details.get("key") == REIGN:
+                    raise deposed() from error
+                continue
+            if isinstance(stored, Stored):
+                await self._turns.take_in(stored)
+                new_id = stored.record.id
+            else:
+                new_id = stored
+            log.warning("procedure %d was forked as %d by %s: %s", id, new_id, actor, reason)
+            return {**_answer(entry, dry_run=False), **told, "forked": str(new_id)}
+        raise Busy(
+            "others write to the audit all the time; try again",
+            details={"what": "attempts", "limit": _ATTEMPTS, "actual": _ATTEMPTS},
+        )
+
+    async def _history(self, id: int) -> Callable[[Record], Sequence[Entry]]:
+        """What there is of a procedure's history, older rows, too, as long as it does not move."""
+        stored = await self._store.load(id)
+        if stored is None:
+            return lambda record: record.history
+        record = stored.record
+        older = await self._store.history(record, limits.PROCEDURE_HISTORY_KEPT)
+        older = older[: len(older) - len(record.history)]
+        return lambda now: [*(older if now.spilled == record.spilled else ()), *now.history]
+
+    def _given(self, record: Record, declared: ProcedureType, args: Given) -> bytes:
+        """The arguments that it goes on with."""
+        if args is KEPT:
+            return record.args
+        ok = admit(declared, args, record.owner, "")
+        why = ""
+        if ok.pending or declared.apart:
+            why = "only its workers know whether they fit"
+        elif ok.locks != record.locks:
+            why = "they need other locks"
+        if why:
+            raise Refused(
+                f"procedure {record.id} ({record.name}) cannot go on with other arguments: {why}; "
+                "fork it",
+                code="NOT_RESETTABLE",
+            )
+        return ok.args
 
     async def steal(
         self,
@@ -284,6 +421,7 @@ class Surgeon:
             spill=change.spill,
             drops=change.drops,
             others=others,
+            reopened=change.reopened,
         )
         ops = [*await self.book.entry_ops(entry), check(REIGN, self._turns.reign)]
         try:
@@ -371,9 +509,13 @@ class Surgeon:
             stored = await self._store.load(id)
             if stored is None or self._roster.get(id) is not live:
                 continue
-            if live is None:  # nobody had taken it in yet
+            if live is None:  # nobody had taken it in yet, or it had ended
                 if not stored.record.ended:
-                    self._roster.place(self._roster.adopt(stored), brief(stored.record))
+                    self._reopened(id)
+                    live = self._roster.adopt(stored)
+                    if self._crew is not None and live.begun:
+                        self._crew.gate.count([(live.id, live.limits, live.key)])
+                    self._roster.place(live, brief(stored.record))
                 continue
             if stored.record.ended:
                 self._ended(live, stored)
@@ -416,6 +558,21 @@ class Surgeon:
             "procedures": [],
             "count": 0,
         }
+
+
+def _check_how(step: object, state: object, undo: str, children: str) -> None:
+    if not isinstance(step, str):
+        raise InvalidArgument(f"a step is a name, not {step!r:.40}")
+    if state is not None and not isinstance(state, dict):
+        raise InvalidArgument(f"state must be a map, got {state!r:.40}")
+    if undo not in (reset.UNDO, reset.KEEP):
+        raise InvalidArgument(f"undo must be {reset.UNDO} or {reset.KEEP}, got {undo!r:.40}")
+    if children not in ("refuse", "end"):
+        raise InvalidArgument(f"children must be refuse or end, got {children!r:.40}")
+
+
+def _told(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: told[name] for name in ("from", "redone", "kept", "undone") if name in told}
 
 
 def _rounds(record: Record) -> list[tuple[int, int]]:

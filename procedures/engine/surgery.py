@@ -81,9 +81,12 @@ def aborted(
     """None: it was aborted before. `children`: some have not ended. Raises Refused
     (NOT_ABORTABLE).
     """
+    error = core.failure("ABORTED", f"aborted: {reason}")
+    if record.back is not None:  # it does not stop there any more
+        after = replace(record, back=None, error=error, updated_ms=now_ms)
+        return core.noted(after, f"{ABORT}: {reason}", now_ms, Flow.TAIL)
     if core.refuse_abort(record):
         return None
-    error = core.failure("ABORTED", f"aborted: {reason}")
     if children:
         return core.doom(record, error, now_ms)
     if under_way:

@@ -21,6 +21,7 @@ from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng
 from procedures.engine import core, heartbeats, plain_data
+from procedures.engine.attributes import index_ops
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
@@ -429,7 +430,7 @@ class Turns:
         ctx: StepContext,
     ) -> tuple[Change, list[Op]]:
         """What a step's outcome writes. Raises KvorumError for what cannot be."""
-        starts = ctx.starts
+        starts, found_by = ctx.starts, ctx.found_by
         first = 0
         if (
             isinstance(outcome, Children)
@@ -443,6 +444,13 @@ class Turns:
             new = [started(start, record, self._types, ran.now_ms, ctx.trace) for start in starts]
             change = dataclasses.replace(change, created=(*change.created, *new))
         ops = [] if isinstance(outcome, Fail) else await self._written(txn, ctx)
+        if found_by is not None and not isinstance(outcome, Fail):
+            ops = [
+                *ops,
+                *index_ops(record.id, record.created_ms, record.attributes, found_by),
+            ]
+            after = replace(change.record, attributes=found_by)
+            change = dataclasses.replace(change, record=after)
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody
             until_ms = self._ends_by(record, self._types.get(record.name, record.version), outcome)
             change = dataclasses.replace(change, until_ms=until_ms)
@@ -641,6 +649,7 @@ class Turns:
             progress=self.progress,
             early=early,
             take_ids=self.take_ids,
+            kinds=self._types.get(record.name, record.version).attributes,
         )
         return txn, ctx
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kv.base import limits
-from procedures.engine import plain_data
+from procedures.engine import attributes, plain_data
 from procedures.engine.core import CHILDREN_STEP
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Failure, Record
@@ -59,6 +59,8 @@ def info(
         "attempt": record.attempt + record.lost + record.failed + 1,
     }
     shown |= {"version": record.version, "queue": record.queue, "priority": record.priority}
+    if record.attributes:
+        shown["attributes"] = attributes.shown(record.attributes)
     if record.pool:
         shown["pool"] = record.pool
     if record.scheduled_ms:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
+from procedures.engine.attributes import declared as declared_attributes
 from procedures.engine.context import StepContext
 from procedures.engine.flow import RUN, UNDO, Flow, Parked, driven
 from procedures.engine.journal import STEP
@@ -75,6 +76,7 @@ def workflow(
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
     validators: Iterable[Callable[..., Any]] = (),
+    attributes: Mapping[str, object] | None = None,
 ) -> Callable[[F], F]: ...
 def workflow(
     fn: F | str = "",
@@ -99,6 +101,7 @@ def workflow(
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
     validators: Iterable[Callable[..., Any]] = (),
+    attributes: Mapping[str, object] | None = None,
 ) -> F | Callable[[F], F]:
     """Declare a function `(flow)` or `(flow, args)`, async or plain, as the procedure of this name
     (else of its own). The annotations of `args` and of what it returns are the types of both.
@@ -154,6 +157,7 @@ def workflow(
             ),
             validators=checked_validators(fn, validators, 0),
             replays=made.replays,
+            attributes=declared_attributes(f"workflow {fn.__qualname__}", attributes),
         )
         declare_type(fn, declared)
         return fn

@@ -17,6 +17,11 @@
     schedule.trigger  name, overlap?, key?                               {started: [id, …], …}
     schedule.backfill name, from_ms, to_ms, overlap?, key?               {count, started, …}
     schedule.times    name, count?, after_ms?                            {times: [ms, …]}
+    bulk              what, filter, options?, reason, actor, dry_run?,   {id}; or what it would act
+                      key?                (bulk.py)                      on: {count, more, items}
+    retention.set     type?, state?, keep_ms?, most? (retention.py)      the rule
+    retention.remove  type?, state?                                      {}
+    retention.list                                                       [rule, …]
     pause.set         kind, name, note, actor                            what is paused
     pause.end         kind, name, actor, note?                           {}
     pause.list                                                           [{kind, name, note, by,
@@ -28,6 +33,9 @@
     abort             id, reason, actor, dry_run?, key?                  what changed (surgeon.py)
     bypass            …, override?, recursive?                           what changed
     retry             …, step?                                           what changed
+    reset             …, step?, state?, args?, undo?, children?          what changed, from, redone,
+                                                                         kept, undone
+    fork              …, step?, state?, args?                            …, forked
     steal             resource, holder?, reason, actor, dry_run?, key?   what changed
     explain           id                                                 explain.py
     past              id, at                                             view.py, as of then
@@ -42,6 +50,11 @@
                                                                          0: these are all}
     type.list         names                                              [{name, version, pool}, …]
     census                                                               census.py
+    search            (filters.py), limit?, token?                       {items: [map (view.py), …],
+                                                                         token: ask on with it, ""
+                                                                         = these are all, looked}
+    count             (filters.py)                                       {items: [{type, state,
+                                                                         count}, …], count, more}
     live              after?, limit?                                     [[record, …], after]
 
 Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
@@ -58,13 +71,16 @@ from kv.base import limits
 from kv.base.errors import Busy, ConditionFailed, InvalidArgument, NotFound, Refused
 from kv.base.timestamps import MAX as TIMESTAMP_MAX
 from kv.base.timestamps import physical_ms
-from procedures.engine import records, surgery
+from procedures.engine import records, reset, surgery
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
-from procedures.engine.submission import checked_text
+from procedures.engine.records import Record
+from procedures.engine.service import shown
+from procedures.engine.submission import Submission, checked_text
+from procedures.engine.surgeon import KEPT
 from procedures.engine.view import info
-from procedures.pools import queue_settings
+from procedures.pools import bulk, queue_settings
 from procedures.pools.census import Census
 from procedures.pools.pauses import KINDS as PAUSED
 from procedures.pools.pauses import PROCEDURE, SCHEDULE, Pause
@@ -74,11 +90,14 @@ from procedures.pools.talk import Talk, id_of
 from procedures.pools.versions import Versions
 from procedures.pools.windows import Windows
 
-SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
+SURGERY: Final = frozenset(
+    {"abort", "bypass", "retry", "steal", "reset", "fork", "bulk", "pause.set", "pause.end"}
+)
 """Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
 _AUDIT_SHOWN: Final = 100
 _TIMES_SHOWN: Final = 10
+_SHOWN: Final = 100  # of what a bulk action would act on
 _ATTEMPTS: Final = 20
 Writes = Callable[..., Awaitable[None]]
 
@@ -88,12 +107,17 @@ class Control:
 
     def __init__(self, executor: Executor) -> None:
         rows, crew, schedules = executor.rows, executor.crew, executor.schedules
-        pauses = executor.pauses
+        pauses, search = executor.pauses, executor.search
+        retention = executor.retention
         assert rows is not None
         assert crew is not None
         assert schedules is not None
         assert pauses is not None
+        assert search is not None
+        assert retention is not None
+        self._retention = retention
         self._pauses = pauses
+        self._search = search
         self._executor = executor
         self._crew = crew
         self._rows = rows
@@ -111,6 +135,10 @@ class Control:
             "schedule.set": self._set_schedule,
             "schedule.remove": self._remove_schedule,
             "schedule.list": self._list_schedules,
+            "bulk": self._bulk,
+            "retention.set": self._set_rule,
+            "retention.remove": self._remove_rule,
+            "retention.list": self._list_rules,
             "pause.set": self._set_pause,
             "pause.end": self._end_pause,
             "pause.list": self._list_pauses,
@@ -128,6 +156,8 @@ class Control:
             "bypass": self._bypass,
             "retry": self._retry,
             "steal": self._steal,
+            "reset": self._reset,
+            "fork": self._fork,
             "explain": self._explain,
             "past": self._past,
             "past.record": self._past_record,
@@ -135,6 +165,8 @@ class Control:
             "type.list": self._list_types,
             "audit.page": self.audit,
             "census": self._look,
+            "search": self.search,
+            "count": self.count,
             "live": self._live,
         }
 
@@ -149,7 +181,12 @@ class Control:
 
     async def seen(self, what: str, args: dict[str, object], seen: Seen) -> object:
         """What of a list (PROC_LISTS) somebody may see."""
-        lists = {"version.list": self.versions.listed, "past.list": self.past_list}
+        lists: dict[str, Callable[..., Awaitable[object]]] = {
+            "version.list": self.versions.listed,
+            "past.list": self.past_list,
+            "search": self.search,
+            "count": self.count,
+        }
         return await lists.get(what, self.audit)(args, seen)
 
     async def _set_schedule(self, args: dict[str, object]) -> object:
@@ -185,6 +222,46 @@ class Control:
         count = whole(args, "count", 1, limits.SCHEDULE_TIMES_MAX) or _TIMES_SHOWN
         after_ms = whole(args, "after_ms", 0, 1 << 53)
         return {"times": await self._schedules.next_times(_name(args), count, after_ms)}
+
+    async def _bulk(self, args: dict[str, Any]) -> object:
+        given = dict(args)
+        dry_run, key = _flag(given, "dry_run"), _words(given, "key")
+        given.pop("dry_run", None)
+        given.pop("key", None)
+        what = bulk.checked(given)
+        wanted = self._search.filter(what["filter"])
+        if dry_run:
+            counted = await self._search.count(wanted)
+            found = await self._search.page(wanted, limit=_SHOWN)
+            items = [
+                {"id": str(one.record.id), "name": one.record.name, "state": one.record.state.name}
+                for one in found.stored
+            ]
+            return {"count": counted["count"], "more": counted["more"], "items": items}
+        nonce = f"bulk/{key}" if key else ""
+        sub = Submission(bulk.BULK, what, what["actor"], nonce)
+        return {"id": str(await self._executor.submit(sub))}
+
+    async def matching(
+        self, wanted: dict[str, Any], limit: int, token: str
+    ) -> tuple[list[Record], str]:
+        """procedures.pools.bulk.Acts"""
+        found = await self._search.page(self._search.filter(wanted), limit=limit, token=token)
+        return [one.record for one in found.stored], found.token
+
+    async def forget(self, id: int) -> None:
+        """The same."""
+        await self._executor.acknowledge(id)
+
+    async def _set_rule(self, args: dict[str, Any]) -> object:
+        return await self._retention.set(args)
+
+    async def _remove_rule(self, args: dict[str, Any]) -> object:
+        await self._retention.remove(args)
+        return {}
+
+    async def _list_rules(self, _args: dict[str, object]) -> object:
+        return self._retention.all()
 
     async def _set_pause(self, args: dict[str, object]) -> object:
         kind, name = _paused(args)
@@ -314,6 +391,28 @@ class Control:
         step = args.get("step") or ""
         return await self._executor.surgeon.retry(id_of(args), *_who(args), step=step, **_how(args))
 
+    async def _reset(self, args: dict[str, Any]) -> object:
+        reason, actor = _who(args)
+        return await self._executor.surgeon.reset(
+            *(id_of(args), reason, actor),
+            step=args.get("step") or "",
+            state=args.get("state"),
+            args=KEPT if args.get("args") is None else args["args"],
+            undo=args.get("undo") or reset.UNDO,
+            children=args.get("children") or "refuse",
+            **_how(args),
+        )
+
+    async def _fork(self, args: dict[str, Any]) -> object:
+        reason, actor = _who(args)
+        return await self._executor.surgeon.fork(
+            *(id_of(args), reason, actor),
+            step=args.get("step") or "",
+            state=args.get("state"),
+            args=KEPT if args.get("args") is None else args["args"],
+            **_how(args),
+        )
+
     async def _steal(self, args: dict[str, Any]) -> object:
         holder = id_of({"id": args["holder"]}) if args.get("holder") else 0
         resource = args.get("resource") or ""
@@ -388,6 +487,19 @@ class Control:
         if type(at) is not int or not 0 <= at < TIMESTAMP_MAX:
             raise InvalidArgument(f"at must be a timestamp or a version, got {at!r:.40}")
         return at or await self._rows.now()
+
+    async def search(self, args: dict[str, Any], seen: Seen = lambda _name: True) -> object:
+        """See `Search.page`."""
+        said = dict(args)
+        token, limit = said.pop("token", "") or "", said.pop("limit", 0) or 0
+        wanted = self._search.filter(said)
+        found = await self._search.page(wanted, limit=limit, token=token, seen=seen)
+        items = [shown(self._executor, one.record) for one in found.stored]
+        return {"items": items, "token": found.token, "looked": found.looked}
+
+    async def count(self, args: dict[str, Any], seen: Seen = lambda _name: True) -> object:
+        """See `Search.count`."""
+        return await self._search.count(self._search.filter(args), seen=seen)
 
     async def audit(self, args: dict[str, object], seen: Seen = lambda _name: True) -> object:
         """See `Book.page`."""

@@ -54,6 +54,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         pinned=declared.pinned,
         since_ms=declared.since_ms,
         replaying=declared.replaying,
+        attributes=tuple(sorted(declared.attributes.items())),
     )
 
 
@@ -101,6 +102,7 @@ def remote_type(description: Description) -> ProcedureType:
         needs_look=description.locks is None or description.typed,
         typed=description.typed,
         validators=MappingProxyType(dict.fromkeys(description.validators, _elsewhere)),
+        attributes=MappingProxyType(dict(description.attributes)),
     )
 
 

@@ -57,6 +57,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     pinned: bool = False
     since_ms: int = 0  # when it was declared first: the master says that
     replaying: bool = False  # its code says whether it fits a record
+    attributes: tuple[tuple[str, str], ...] = ()  # name, kind
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -18,6 +18,8 @@
     42 kind esc(owner) esc(type) esc(queue) esc(key) → [id, until ms]   which submission stands for
                                                             the others of its key (windows.py)
     43 esc(type)                  → Deploy                  which version new ones begin with
+    22 esc(type) esc(state)       → Rule                    (retention.py)
+    24 …, 25 …                    what procedures are found by (engine/search_rows.py)
 
 A worker's row is written before it is given anything and removed after what it held was fenced: so
 a new master knows everybody who may still commit.
@@ -50,6 +52,7 @@ _SETTINGS: Final = _TABLE + b"\x40"
 _RATES: Final = _TABLE + b"\x41"
 _WINDOWS: Final = _TABLE + b"\x42"
 _DEPLOYS: Final = _TABLE + b"\x43"
+_RULES: Final = _TABLE + b"\x22"
 
 ALL_WORKERS: Final = (_WORKERS, successor(_WORKERS))
 ALL_TYPES: Final = (_TYPES, successor(_TYPES))
@@ -61,6 +64,7 @@ ALL_SETTINGS: Final = (_SETTINGS, successor(_SETTINGS))
 ALL_RATES: Final = (_RATES, successor(_RATES))
 ALL_WINDOWS: Final = (_WINDOWS, successor(_WINDOWS))
 ALL_DEPLOYS: Final = (_DEPLOYS, successor(_DEPLOYS))
+ALL_RULES: Final = (_RULES, successor(_RULES))
 
 _LEFT: Final = (_SIGNALS, _KEYS, _DONE, _KEY_TIMES, _EVENTS, _HEARTBEATS)
 POSITION_MAX: Final = (1 << 64) - 1
@@ -144,6 +148,10 @@ def older_schedule(name: str) -> bytes:
 
 def pause(what: str) -> bytes:
     return _PAUSES + escape(what.encode())
+
+
+def rule(name: str, state: str) -> bytes:
+    return _RULES + escape(name.encode()) + escape(state.encode())
 
 
 def signals(id: int, name: str | None = None) -> tuple[bytes, bytes]:

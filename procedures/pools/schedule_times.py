@@ -153,7 +153,7 @@ def next_time(cron: str, zone: str, after_ms: int) -> int:
 
 def next_of(times: Times, after_ms: int) -> int:
     """The first nominal time after `after_ms`; 0 = never. Raises InvalidArgument."""
-    after_ms = max(after_ms, times.start_ms - 1)
+    after_ms = max(after_ms, times.start_ms - 1, 0)
     for _ in range(_TRIES):
         found = [next_time(cron, times.zone, after_ms) for cron in times.crons]
         if times.every_ms:

@@ -57,7 +57,7 @@ from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import plain_data
-from procedures.engine.records import SCHEDULE_OWNER, SCHEDULED
+from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
 from procedures.pools.pauses import SCHEDULE, Pause
@@ -365,7 +365,8 @@ class Schedules:
                 fresh = False
                 return there
             keys = (*there.keys, key)[-_KEYS_KEPT:] if key else there.keys
-            new = tuple(Waiting(ms, f"/{key}", overlap or there.overlap) for ms in times)
+            tag = f"{ASKED}{key}"
+            new = tuple(Waiting(ms, tag, overlap or there.overlap) for ms in times)
             if len(there.waiting) + len(new) > limits.SCHEDULE_BUFFER_MAX:
                 raise Busy(
                     f"{len(there.waiting)} runs of schedule {name} wait already, the limit is "

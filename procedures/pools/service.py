@@ -48,6 +48,7 @@ METHODS: Final = (
 _OPTIONS: Final = frozenset(
     {
         *("queue", "priority", "delay_ms", "at_ms", "pool", "signal", "trace", "key", "needs"),
+        "attributes",
         *windows.WORDS,
     }
 )
@@ -103,6 +104,8 @@ def _submission(
     for what in ("queue", "pool", "key", "trace"):
         if not isinstance(given.get(what, ""), str):
             raise InvalidArgument(f"{what} must be text")
+    if not isinstance(given.get("attributes", {}), dict):
+        raise InvalidArgument("attributes must be a map")
     data = plain_data.read(packed, f"arguments of {name:.80}")
     signal, trace, window = given.pop("signal", None), given.pop("trace", ""), windows.window(given)
     given["needs"] = needs.checked("needs", given.get("needs", {}))

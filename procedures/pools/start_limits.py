@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -47,6 +48,9 @@ Names: TypeAlias = tuple[str, ...]  # of limits: of the queue, the type, and per
 Bucketed: TypeAlias = tuple[str, str]  # name of a limit, and a key of that queue or ""
 Kept: TypeAlias = tuple[float, int, int]
 """Tokens of a slow rate, when, and when it has all that it can have (ms since 1970)."""
+
+
+_LOOKED_AT: Final = 1_000  # keys of one queue, for figures
 
 
 class Limit(NamedTuple):
@@ -281,6 +285,19 @@ class Gate:
         if waiter.key and not self._key_fits((waiter.names[0], waiter.key)):
             full.append(f"key {waiter.key} of {waiter.names[0]}")
         return f"the limits of {', '.join(full)}" if full else "its turn in its queue"
+
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Of each queue that waits here its name, how many wait, and who waits longest (of so many
+        keys).
+        """
+        found = []
+        for queue, count in self._depth.items():
+            streams = islice(self._queues.get(queue, {}).values(), _LOOKED_AT)
+            heads = [one.heap[0][1] for one in streams if one.count]
+            there = [id for id in heads if id in self._who]
+            first = min(there, key=lambda id: self._who[id].since_ms, default=0)
+            found.append((queue.partition(":")[2], count, first))
+        return found
 
     def figures(self) -> dict[str, tuple[int, int]]:
         """Name → how many have begun, and how many wait (queues only)."""

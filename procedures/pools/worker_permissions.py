@@ -4,6 +4,7 @@ so whoever is asked about a row knows.
 
     PROCEDURES, PROCEDURE_STEPS, RUNNABLE      by the id of the procedure
     WORKERS                                    signals, completions, events and heartbeats: so, too
+    … of them what it is found by              by the id at their end
     LOCKS                                      a grant goes with who held it; only masters give one
 
 A child begins with its parent's step: its record is new, by an id that the worker was given
@@ -22,7 +23,7 @@ from kv.base.keys import table_prefix
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, PUT
 from kv.base.verbs import Touches, Verb
 from kv.server.connection_rights import keys_of
-from procedures.engine import records
+from procedures.engine import attributes, records, search_rows
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew
 
@@ -43,6 +44,7 @@ class Told(NamedTuple):
 
 _LOCKS: Final = table_prefix(system.LOCKS)
 _DONE: Final = table_prefix(system.WORKERS) + b"\x07"
+_FOUND_BY: Final = frozenset({attributes.INDEX, search_rows.ENDED})
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
 _ID_AT: Final = {
@@ -124,6 +126,8 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
                     yield _id(key, len(key) - 8) if kind == OP_DELETE else None
             elif kind == OP_PUT and key[:5] == _LIVE:
                 continue  # it says no more than that somebody is to be looked for
+            elif key[:5] in _FOUND_BY:
+                yield _id(key, len(key) - 8)
             elif kind == OP_PUT and key[:5] == _DONE:
                 yield Told(key)
             elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:

@@ -302,9 +302,16 @@ class WalStore:
         await self._seen(there, len(there) < count)
         return there
 
+    async def load_many(self, ids: Sequence[int]) -> list[Stored]:
+        found = [await self.load(id) for id in ids]
+        return [stored for stored in found if stored is not None]
+
     async def reads(self) -> Reads:
         self._journal.check()
         return RowReads(self._rows, self._journal.durable, self._snapshots)
+
+    async def keep(self, stored: Stored, retention_ms: int) -> None:
+        raise AssertionError("there are no rules without a cluster")
 
     async def live(self, after: int, limit: int) -> Page:
         self._journal.check()

@@ -66,6 +66,12 @@ async def _t(place: Place) -> Any:
     return NAME
 
 
+async def _bulk(place: Place) -> Any:
+    await place.table()
+    wanted = {"type": "nobody", "state": "WAITING"}
+    return {"what": "abort", "filter": wanted, "reason": "why", "actor": "ann"}
+
+
 async def _empty(place: Place) -> Any:
     await place.table()
     return {}
@@ -645,6 +651,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.list_settings": Scenario(_empty, _nothing),
     "kvorum.recover_node": Scenario(_a_node, _nothing, may_fail=True),
     "kvorum.explain_balance": Scenario(_empty, _nothing),
+    "kvorum.bulk": Scenario(_bulk, _nothing),
     "kvorum.explain_partitions": Scenario(_empty, _nothing),
     "kvorum.explain_loss": Scenario(_loss, _nothing),
     "kvorum.explain_table": Scenario(_t, _nothing),

@@ -34,6 +34,14 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "pause.set": ("POST", "/v1/pauses"),
     "pause.end": ("DELETE", "/v1/pauses/{kind}/{name}"),
     "pause.list": ("GET", "/v1/pauses"),
+    "reset": ("POST", "/v1/procedures/{id}/reset"),
+    "fork": ("POST", "/v1/procedures/{id}/fork"),
+    "bulk": ("POST", "/v1/bulk"),
+    "retention.set": ("POST", "/v1/retention"),
+    "retention.remove": ("DELETE", "/v1/retention"),
+    "retention.list": ("GET", "/v1/retention"),
+    "search": ("GET", "/v1/search"),
+    "count": ("GET", "/v1/search/count"),
     "queue.set": ("POST", "/v1/queues"),
     "queue.list": ("GET", "/v1/queues"),
     "queue.show": ("GET", "/v1/queues/{name}"),
@@ -70,4 +78,4 @@ def control_request(
         body = {name: value for name, value in body.items() if name not in named}
     if method == "POST":
         return method, path, body
-    return method, f"{path}?{urlencode(body)}" if body else path, None
+    return method, f"{path}?{urlencode(body, doseq=True)}" if body else path, None

@@ -257,6 +257,8 @@ class HttpBackend:
                 "POST", f"/v1/procedures/{_q(name)}/signal-with-start", said, twice="same"
             )
             return int(started["id"])
+        if "attributes" in options:
+            options["attributes"] = msgspec.json.encode(options["attributes"]).decode()
         headers = HEADERS if nonce is None else (*HEADERS, ("idempotency-key", nonce))
         if trace:
             headers = (*headers, ("traceparent", str(trace)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 Figures = Callable[[], Mapping[str, float]]
+
+
+class Collector(Protocol):
+    def collect(self) -> Iterable[Metric]: ...
 
 
 class Requests:
@@ -82,6 +86,10 @@ class Metrics:
     def add(self, layer: str, figures: Figures) -> None:
         """Export a layer's plain numbers as `kvorum_<layer>_<name>`, as figures.py has them."""
         self._sources.append((layer, figures))
+
+    def add_collector(self, collector: Collector) -> None:
+        """Export what it makes at each scrape."""
+        self._registry.register(collector)
 
     def add_histogram(self, name: str, help_: str, taken: Histogram) -> None:
         """Export durations as `kvorum_<name>`."""

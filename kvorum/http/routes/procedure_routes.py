@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Body as AnyBody
-from fastapi import Header, Query
+from fastapi import Depends, Header, Query
 from pydantic import Field
 
 from kv.base import limits
@@ -37,6 +37,7 @@ from kvorum.http.wire.fields import Schema, integer, one_of, snapshot, wrong
 from kvorum.http.wire.request import Request
 from procedures.engine.audit import seen_of
 from procedures.engine.client import Earlier
+from procedures.pools.bulk import OPTIONS
 
 ROUTES: Final = Routes("procedures")
 LOCK_ROUTES: Final = Routes("locks")
@@ -211,6 +212,40 @@ class Retry(Surgery):
     )
 
 
+class Fork(Surgery):
+    step: TextOrNone = Field(
+        None, description="At this step, or call of a workflow (name, or `#3`)."
+    )
+    state: Any = Field(None, description="Another state (a map); that which there is, if left out.")
+    args: Any = Field(None, description="Other arguments.")
+
+
+class Reset(Fork):
+    undo: Annotated[str | None, As(one_of("undo", "keep"))] = Field(
+        None, description="What was done from there on: undone first (if left out), or kept."
+    )
+    children: Annotated[str | None, As(one_of("refuse", "end"))] = Field(
+        None, description="Those that have not ended: refuse (if left out), or end them with it."
+    )
+
+
+class Bulk(Surgery):
+    what: Annotated[str, As(one_of(*OPTIONS))] = Field(description="Which action.")
+    filter: Any = Field(description="On which procedures: what GET /v1/search takes, as a map.")
+    options: Any = Field(None, description="Of the action.")
+
+
+class Rule(Body):
+    type: TextOrNone = Field(None, description="Of this type; of any, if left out.")
+    state: TextOrNone = Field(None, description="That ended so; in any way, if left out.")
+    keep_ms: Annotated[int | None, As(integer(0, limits.PROCEDURE_TIMEOUT_MS_MAX))] = Field(
+        None, description="So long after the end."
+    )
+    most: Annotated[int | None, As(integer(0, limits.RETENTION_MOST_MAX))] = Field(
+        None, description="So many of a type and state, the newest."
+    )
+
+
 class Steal(Surgery):
     resource: Text = Field(description="What is locked.")
     holder: TextOrNone = Field(None, description="Only from this procedure; from all if left out.")
@@ -254,6 +289,9 @@ async def start_procedure(
     needs: Annotated[
         TextOrNone, Query(description='What it needs of a worker, a JSON map: `{"gpu": 1}`.')
     ] = None,
+    attributes: Annotated[
+        TextOrNone, Query(description="By which it can be found: a JSON object.")
+    ] = None,
 ) -> Plain:
     """Start a procedure
 
@@ -280,6 +318,8 @@ async def start_procedure(
         "needs": _needs(needs),
     }
     options: Plain = {option: value for option, value in given.items() if value is not None}
+    if attributes is not None:
+        options["attributes"] = _object("attributes", attributes)
     options |= submitter(me)
     id = await node.submit(name, args, nonce, options or None)
     return {"id": str(int(id)), **({"earlier": id.why} if isinstance(id, Earlier) else {})}
@@ -470,6 +510,99 @@ async def list_procedures(
     return {"items": [_shown(info) for info in found], "before": str(before)}
 
 
+def _object(name: str, text: str) -> Plain:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise wrong(name, "a JSON object", text)
+    return found
+
+
+_FOUND: Final = object_of(
+    items={"type": "array", "items": _PROCEDURE}, token=_TEXT, looked={"type": "integer"}
+)
+_COUNTS: Final = object_of(
+    items={"type": "array", "items": OBJECT},
+    count={"type": "integer"},
+    more={"type": "boolean"},
+)
+_Since = Annotated[int | None, digits(0, 1 << 53), Query(description="From then on (ms).")]
+_Until = Annotated[int | None, digits(0, 1 << 53), Query(description="Before then (ms).")]
+
+
+class _Search(NamedTuple):
+    """What a request searches for, by the names of procedures/engine/filters.py."""
+
+    wanted: Plain
+
+
+async def _searched(
+    type: Annotated[list[str] | None, Query(description="Of these types.")] = None,
+    state: Annotated[list[str] | None, Query(description="In these states.")] = None,
+    owner: Annotated[TextOrNone, Query(description="Of this owner.")] = None,
+    queue: Annotated[TextOrNone, Query(description="Of this queue.")] = None,
+    pool: Annotated[TextOrNone, Query(description="Of this pool.")] = None,
+    schedule: Annotated[TextOrNone, Query(description="Started by this schedule.")] = None,
+    parent: Annotated[TextOrNone, Query(description="Children of this one (id).")] = None,
+    error: Annotated[
+        TextOrNone, Query(description="The beginning of an error's code, class or message.")
+    ] = None,
+    submitted_from: _Since = None,
+    submitted_to: _Until = None,
+    ended_from: _Since = None,
+    ended_to: _Until = None,
+    where: Annotated[
+        list[str] | None,
+        Query(description="Conditions on attributes: `customer=ada`, `amount>=100`, `city^=New`."),
+    ] = None,
+) -> _Search:
+    said = dict(locals())
+    return _Search({name: value for name, value in said.items() if value is not None})
+
+
+Searched = Annotated[_Search, Depends(_searched)]
+
+
+@ROUTES.on("GET", "/v1/search", SELF, _FOUND, 413)
+async def search_procedures(
+    node: Node,
+    asked: Asked,
+    here: Here,
+    searched: Searched,
+    limit: Annotated[
+        int | None, digits(1, limits.PROCEDURE_PAGE_MAX), Query(description="100 if left out.")
+    ] = None,
+    token: Annotated[TextOrNone, Query(description="Of the page before.")] = None,
+) -> Plain:
+    """Search for procedures
+
+    Of types that you may read. All conditions hold. What has not ended comes first, the newest
+    first; then what has, the last to end first; by attributes, schedule or parent the newest
+    submission first. `token`: ask on with it, also if `items` is short; `""`: these are all.
+    """
+    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    if not _any_type(asked, here):
+        return {"items": [], "token": "", "looked": 0}
+    found = await node.control("search", {**searched.wanted, "limit": limit, "token": token})
+    return {**found, "items": [one for one in found["items"] if seen(one["name"])]}
+
+
+@ROUTES.on("GET", "/v1/search/count", SELF, _COUNTS, 413)
+async def count_procedures(node: Node, asked: Asked, here: Here, searched: Searched) -> Plain:
+    """Count procedures
+
+    By type and state, of types that you may read. `more`: of very many not all are counted.
+    """
+    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
+    if not _any_type(asked, here):
+        return {"items": [], "count": 0, "more": False}
+    found = await node.control("count", searched.wanted)
+    items = [one for one in found["items"] if seen(one["type"])]
+    return {**found, "items": items, "count": sum(one["count"] for one in items)}
+
+
 def _any_type(asked: Request, here: Services) -> bool:
     """Whether who asks may read any type of procedures."""
     book = here.guard.book
@@ -507,6 +640,67 @@ async def retry(node: Node, me: Me, id: Id, body: Retry) -> object:
     undone. 409 `NOT_RETRYABLE`.
     """
     return await node.control("retry", {**_surgery(me, body), "id": id})
+
+
+@ROUTES.on("POST", "/v1/procedures/{id}/reset", _OPERATE, _SURGERY, 404, 409, 413, ok=202)
+async def reset(node: Node, me: Me, id: Id, body: Reset) -> object:
+    """Have a procedure go on from an earlier step
+
+    Also one that has ended and is kept. `redone`, `kept`, `undone`: what that means. 409
+    `NOT_RESETTABLE`, `HAS_CHILDREN`.
+    """
+    return await node.control("reset", {**_surgery(me, body), "id": id})
+
+
+@ROUTES.on("POST", "/v1/procedures/{id}/fork", _OPERATE, _SURGERY, 404, 409, 413, ok=202)
+async def fork(node: Node, me: Me, id: Id, body: Fork) -> object:
+    """Begin a new procedure at a step of another one
+
+    That one stays as it is. `forked`: the id. 409 `NOT_RESETTABLE`.
+    """
+    return await node.control("fork", {**_surgery(me, body), "id": id})
+
+
+@ROUTES.on("POST", "/v1/bulk", OPERATE_CLUSTER, OBJECT, 413, ok=202)
+async def bulk(node: Node, me: Me, body: Bulk) -> object:
+    """Act on all procedures that fit a filter
+
+    By a procedure, whose `id` is answered; its result: `matched`, `changed`, `unchanged`,
+    `refused`, `errors`. With `dry_run`: `count`, and the first `items`.
+    """
+    return await node.control("bulk", _surgery(me, body))
+
+
+@ROUTES.on("GET", "/v1/retention", READ_CLUSTER, items_of(OBJECT))
+async def list_rules(node: Node) -> Plain:
+    """List rules of retention
+
+    How long ended procedures are kept, and how many.
+    """
+    return {"items": await node.control("retention.list", {})}
+
+
+@ROUTES.on("POST", "/v1/retention", OPERATE_CLUSTER)
+async def set_rule(node: Node, body: Rule) -> object:
+    """Say how long ended procedures are kept
+
+    `keep_ms`, `most`, or both, instead of what their declarations say. The most exact rule counts.
+    """
+    return await node.control("retention.set", body.given())
+
+
+@ROUTES.on("DELETE", "/v1/retention", OPERATE_CLUSTER, OBJECT, 404)
+async def remove_rule(
+    node: Node,
+    type: Annotated[TextOrNone, Query(description="Of this type.")] = None,
+    state: Annotated[TextOrNone, Query(description="In this state.")] = None,
+) -> object:
+    """Remove a rule of retention
+
+    404 `RULE_NOT_FOUND`.
+    """
+    said = {"type": type, "state": state}
+    return await node.control("retention.remove", {k: v for k, v in said.items() if v is not None})
 
 
 @ROUTES.on("GET", "/v1/procedures/{id}/explain", _READ, _EXPLAINED, 404)

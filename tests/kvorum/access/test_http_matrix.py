@@ -44,6 +44,8 @@ BODIES: dict[str, Any] = {
     "/v1/schedules/{schedule}/backfill": {"from_ms": 0, "to_ms": 1},
     "/v1/versions/{name}/move": {"to": 2},
     "/v1/pauses": {"kind": "type", "name": "sample.transfer", "note": "n"},
+    "/v1/bulk": {"what": "abort", "filter": {"type": "none"}, "reason": "r", "dry_run": True},
+    "/v1/retention": {"type": "none", "most": 1},
 }
 ALSO = {"/v1/txn/{id}/lock": ["read"]}  # what a route needs beside the right that it says
 NAMES = {"table": "orders", "key": "k", "name": "sample.transfer", "schedule": "s", "site": "there"}

@@ -94,7 +94,10 @@ READS = {
     "Database.replay_procedure",
     "Database.queues",
     "Database.result",
+    "Database.count_procedures",
     "Database.pauses",
+    "Database.retention",
+    "Database.search",
     "Database.schedule_times",
     "Database.schedules",
     "Database.site_conflicts",
@@ -132,7 +135,11 @@ def methods() -> Iterator[tuple[type, str]]:
 def arguments(kind: type, name: str) -> dict[str, Any]:
     """What the method must be given, by the names of its parameters."""
     wanted = list(inspect.signature(getattr(kind, name)).parameters.values())[1:]
-    given = {p.name: GIVEN[p.name] for p in wanted if p.default is inspect.Parameter.empty}
+    given = {
+        p.name: GIVEN[p.name]
+        for p in wanted
+        if p.default is inspect.Parameter.empty and p.kind is not p.VAR_KEYWORD
+    }
     if "keys" in given and kind in (Database, Snapshot):
         given["keys"] = KEYS
     if name == "set_schedule":

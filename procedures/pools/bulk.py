@@ -1,0 +1,163 @@
+"""kvorum.bulk {what, filter, reason, actor, options?}: one action on all procedures that fit a
+filter (procedures/engine/filters.py), page after page.
+
+A procedure, so that a new master goes on with it: what it has come to is in its state. Each action
+has a key of its own, so one that is repeated after a crash is done once. Those that were submitted
+after it began are left alone, and so are the database's own, unless the filter names their type,
+and procedures of this type. Who cannot be acted on (it has ended meanwhile, it is past its point of
+no return) is counted, with the first reasons.
+
+Result: {matched, changed, unchanged, refused, errors: [{procedure, code, message}, …]}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument, KvorumError
+from procedures.engine import surgery
+from procedures.engine.context import StepContext
+from procedures.engine.filters import FIELDS
+from procedures.engine.procedure import Lock, Outcome, done, next
+from procedures.engine.records import Record
+from procedures.engine.registry import procedure, step
+
+BULK: Final = "kvorum.bulk"
+OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "abort": frozenset(),
+    "retry": frozenset({"step"}),
+    "bypass": frozenset({"override", "recursive"}),
+    "reset": frozenset({"step", "state", "args", "undo", "children"}),
+    "signal": frozenset({"name", "payload"}),
+    "pause": frozenset(),
+    "resume": frozenset(),
+    "forget": frozenset(),
+}
+"""What may be said of each action."""
+_PAGE: Final = 20
+_ERRORS_SHOWN: Final = 20
+_COUNTS: Final = ("matched", "changed", "unchanged", "refused")
+
+
+class Acts(Protocol):
+    """What it needs of whoever runs procedures now (control.py)."""
+
+    async def matching(
+        self, wanted: dict[str, Any], limit: int, token: str
+    ) -> tuple[list[Record], str]: ...
+
+    async def do(self, what: str, args: dict[str, object]) -> Any: ...
+
+    async def forget(self, id: int) -> None: ...
+
+
+def checked(args: object) -> dict[str, Any]:
+    """Raises InvalidArgument, TooLarge."""
+    given = dict(args) if isinstance(args, Mapping) else {}
+    if unknown := sorted(set(given) - {"what", "filter", "reason", "actor", "options"}):
+        raise InvalidArgument(f"{BULK}: unknown argument {unknown[0]!r:.60}")
+    what: Any = given.get("what")
+    options, wanted = given.get("options") or {}, given.get("filter")
+    if what not in OPTIONS:
+        raise InvalidArgument(f"what must be one of {', '.join(OPTIONS)}, got {what!r:.40}")
+    if not isinstance(options, Mapping) or (more := sorted(set(options) - OPTIONS[what])):
+        listed = ", ".join(sorted(OPTIONS[what])) or "none"
+        wrong = more[0] if isinstance(options, Mapping) else options
+        raise InvalidArgument(f"{what} takes the options {listed}, got {wrong!r:.60}")
+    if not isinstance(wanted, Mapping) or not wanted:
+        raise InvalidArgument(
+            "a bulk action needs a filter that says which procedures: for all of them say all "
+            "their states"
+        )
+    if unknown := sorted(set(wanted) - set(FIELDS)):
+        raise InvalidArgument(f"unknown filter {unknown[0]!r:.60}; there are {', '.join(FIELDS)}")
+    if what == "signal" and not isinstance(options.get("name"), str):
+        raise InvalidArgument("signal needs the option name")
+    reason, actor = (
+        surgery.checked_reason(given.get("reason")),
+        surgery.checked_actor(given.get("actor")),
+    )
+    made = {"what": what, "filter": dict(wanted), "options": dict(options)}
+    return {**made, "reason": reason, "actor": actor}
+
+
+def request(args: Mapping[str, Any], id: int, key: str) -> tuple[str, dict[str, object]]:
+    """The action on one procedure, as control.py takes it."""
+    said: dict[str, object] = {"actor": args["actor"], **args["options"]}
+    if args["what"] in ("pause", "resume"):
+        said |= {"kind": "procedure", "name": str(id), "note": args["reason"]}
+        return {"pause": "pause.set", "resume": "pause.end"}[args["what"]], said
+    if args["what"] == "signal":
+        return "signal", {"id": id, "key": key, **args["options"]}
+    return args["what"], {**said, "id": id, "reason": args["reason"], "key": key}
+
+
+def _none(args: object) -> tuple[Lock, ...]:
+    """What is wrong with the arguments is said before it is stored."""
+    checked(args)
+    return ()
+
+
+@procedure(BULK, locks=_none)
+class Bulk:
+    def __init__(self, acts: Callable[[], Acts]) -> None:
+        """`acts` raises NotLeader, Busy: the step is run again."""
+        self._acts = acts
+
+    @step(first=True)
+    async def find(self, ctx: StepContext) -> Outcome:
+        """The next page: stored before anything is done, so what is done twice counts once."""
+        args, state = checked(ctx.args), ctx.state
+        state.setdefault("began_ms", ctx.now_ms)
+        for name in _COUNTS:
+            state.setdefault(name, 0)
+        wanted = dict(args["filter"])
+        before = int(wanted.get("submitted_to") or state["began_ms"])
+        wanted["submitted_to"] = min(before, state["began_ms"])
+        records, token = await self._acts().matching(wanted, _PAGE, state.get("token", ""))
+        named = wanted.get("type") or ()
+        named = (named,) if isinstance(named, str) else tuple(named)
+        state["page"] = [one.id for one in records if _is_meant(one, named, state["began_ms"])]
+        state["token"] = token
+        return next("act")
+
+    @step
+    async def act(self, ctx: StepContext) -> Outcome:
+        args, acts, state = checked(ctx.args), self._acts(), ctx.state
+        for id in state["page"]:
+            await self._one(acts, args, id, ctx)
+        token = state["token"]
+        ctx.progress(0.0 if token else 1.0, f"{state['matched']} looked at")
+        if token:
+            return next("find")
+        return done({**{name: state[name] for name in _COUNTS}, "errors": state.get("errors", [])})
+
+    async def _one(self, acts: Acts, args: dict[str, Any], id: int, ctx: StepContext) -> None:
+        state = ctx.state
+        state["matched"] += 1
+        try:
+            if args["what"] == "forget":
+                await acts.forget(id)
+                changed = True
+            else:
+                what, said = request(args, id, f"bulk/{ctx.id}/{id}")
+                found = await acts.do(what, said)
+                changed = bool(found.get("changed", found.get("sent", True)))
+            state["changed" if changed else "unchanged"] += 1
+        except KvorumError as error:
+            if error.disposition != "no":
+                raise  # the step runs again
+            state["refused"] += 1
+            errors = state.setdefault("errors", [])
+            if len(errors) < _ERRORS_SHOWN:
+                message = error.message[: limits.NONCE_CHARS_MAX]
+                errors.append({"procedure": str(id), "code": error.code, "message": message})
+
+
+def _is_meant(record: Record, named: tuple[str, ...], began_ms: int) -> bool:
+    """What ended since it began may be what it has ended itself."""
+    late = record.ended and record.updated_ms >= began_ms
+    own = record.name.startswith("kvorum.") and record.name not in named
+    return not (late or own or record.name == BULK)

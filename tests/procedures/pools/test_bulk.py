@@ -1,0 +1,280 @@
+"""Actions on all that fit a filter, and rules of how long ended ones are kept. Virtual time, over
+the KV store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kv.base.errors import InvalidArgument, NotFound, TooLarge
+from kvorum.testing.simulation import loop as simloop
+from procedures.engine import plain_data
+from procedures.engine import procedure as p
+from procedures.engine.context import StepContext
+from procedures.engine.executor import Executor
+from procedures.engine.procedure import Outcome, State
+from procedures.engine.registry import procedure, step
+from procedures.engine.submission import Submission
+from procedures.pools.bulk import BULK, Bulk
+from procedures.pools.control import Control
+from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
+from tests.procedures.stores import opened
+from tests.procedures.zoo import Zoo
+
+DAY = 60_000  # short ones: each of them is many turns of the loop
+
+
+@procedure("bulk.task", retention_ms=10 * DAY, attributes={"n": int})
+class Task(Zoo):
+    @step(first=True)
+    async def go(self, ctx: StepContext) -> Outcome:
+        ctx.attributes(n=ctx.args["n"])
+        if ctx.args.get("bad"):
+            return p.fail("BAD", "it is")
+        if ctx.args.get("wait"):
+            return ctx.until_signal("go", then="end")
+        return p.done(ctx.args["n"])
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        signal = await ctx.receive("go")
+        return p.done(None if signal is None else signal.payload)
+
+
+class Place:
+    def __init__(self, lab: Lab, executor: Executor, txn: Any) -> None:
+        self.lab, self.executor, self.txn = lab, executor, txn
+        self.control = Control(executor)
+
+    async def submit(self, n: int, **args: Any) -> int:
+        return await self.executor.submit(Submission("bulk.task", {"n": n, **args}, "tester"))
+
+    async def bulk(self, what: str, wanted: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """What it came to."""
+        said = {"what": what, "filter": wanted, "reason": "why", "actor": "ann", **more}
+        told = await self.control.do("bulk", said)
+        record = await self.executor.wait(int(told["id"]), 60_000)
+        assert record.state is State.SUCCESS, record.error
+        found: dict[str, Any] = plain_data.decode(record.result)
+        return found
+
+    async def states(self, ids: list[int]) -> list[str]:
+        return [(await self.executor.find(id)).state.name for id in ids]
+
+
+def types(lab: Lab, masters: list[Executor]) -> None:
+    lab.types.add(Bulk, make=lambda: Bulk(lambda: Control(masters[-1])))
+    lab.types.users_follow()
+    lab.types.add(Task)
+
+
+def at_place(test: Callable[[Place], Awaitable[None]]) -> None:
+    async def main(loop: simloop.SimLoop) -> None:
+        async with opened("model", loop) as looks:
+            lab = Lab(loop, [], store=looks.store)
+            masters: list[Executor] = []
+            types(lab, masters)
+            async with lab.executor(rows=looks.txn) as executor:
+                masters.append(executor)
+                await test(Place(lab, executor, looks.txn))
+
+    simloop.run(main, 0)
+
+
+def test_all_that_fit_are_acted_on_page_after_page() -> None:
+    async def test(place: Place) -> None:
+        waits = [await place.submit(n, wait=True) for n in range(50)]
+        done = [await place.submit(n) for n in range(5)]
+        await asyncio.sleep(1)
+        wanted = {"type": "bulk.task", "where": "n<45", "state": "WAITING"}
+        said = {"what": "abort", "filter": wanted, "reason": "why", "actor": "ann"}
+        dry: Any = await place.control.do("bulk", {**said, "dry_run": True})
+        assert (dry["count"], len(dry["items"])) == (45, 45)
+        assert set(await place.states(waits)) == {"WAITING"}
+        found = await place.bulk("abort", wanted)
+        assert (found["matched"], found["changed"], found["refused"]) == (45, 45, 0)
+        await asyncio.sleep(1)
+        assert await place.states(waits) == ["FAILED"] * 45 + ["WAITING"] * 5
+        assert set(await place.states(done)) == {"SUCCESS"}
+        audit: Any = await place.control.audit({"limit": 100})
+        assert len([one for one in audit["items"] if one["what"] == "abort"]) == 45
+        # All of them, ended ones too: these are counted, with the reason.
+        found = await place.bulk("abort", {"type": "bulk.task"})
+        assert (found["changed"], found["unchanged"], found["refused"]) == (5, 45, 5)
+        assert found["errors"][0]["code"] == "NOT_ABORTABLE"
+
+    at_place(test)
+
+
+def test_each_action() -> None:
+    async def test(place: Place) -> None:
+        ids = [await place.submit(n, wait=True) for n in range(3)]
+        await asyncio.sleep(0.5)
+        wanted = {"type": "bulk.task"}
+        assert (await place.bulk("pause", wanted))["changed"] == 3
+        assert len(await place.control.do("pause.list", {})) == 3
+        assert (await place.bulk("resume", wanted))["changed"] == 3
+        assert await place.control.do("pause.list", {}) == []
+        assert (await place.bulk("retry", {**wanted, "where": "n=0"}))["changed"] == 1
+        options = {"name": "go", "payload": 7}
+        told = await place.bulk("signal", wanted, options=options)
+        assert (told["changed"], told["refused"]) == (2, 1)  # the retried one has ended
+        assert told["errors"][0]["code"] == "ENDED"
+        await asyncio.sleep(0.5)
+        assert await place.states(ids) == ["SUCCESS"] * 3
+        assert plain_data.decode((await place.executor.find(ids[1])).result) == 7
+        bad = [await place.submit(n, bad=True) for n in range(3)]
+        await asyncio.sleep(0.5)
+        failed = {"state": "FAILED", **wanted}
+        options = {"step": "go", "args": {"n": 9}}
+        assert (await place.bulk("reset", failed, options=options))["changed"] == 3
+        await asyncio.sleep(0.5)
+        assert await place.states(bad) == ["SUCCESS"] * 3
+        assert (await place.bulk("forget", wanted))["changed"] == 6
+        assert isinstance(await refusal(place.executor.find(bad[0])), NotFound)
+        more = await place.submit(1, wait=True)
+        await asyncio.sleep(0.5)
+        assert (await place.bulk("bypass", wanted))["changed"] == 1
+        assert await place.states([more]) == ["BYPASSED"]
+
+    at_place(test)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"what": "eat"},
+        {"filter": {}},
+        {"filter": {"size": 1}},
+        {"reason": ""},
+        {"options": {"step": "x"}},
+        {"what": "signal"},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_bulk_action_is_refused(wrong: dict[str, Any]) -> None:
+    async def test(place: Place) -> None:
+        said = {"what": "abort", "filter": {"type": "x"}, "reason": "why", "actor": "ann"}
+        error = await refusal(place.control.do("bulk", said | wrong))
+        assert isinstance(error, InvalidArgument)
+        error = await refusal(place.executor.submit(Submission(BULK, said | wrong, "ann")))
+        assert isinstance(error, InvalidArgument)
+
+    at_place(test)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_new_master_goes_on_with_it(after: bool) -> None:
+    """Died at each write in turn; each procedure gets its signal once."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        for at in range(1, 200):
+            async with opened("model", loop) as looks:
+                lab = Lab(loop, [], store=looks.store)
+                now: list[Executor] = []
+                types(lab, now)
+                store = CrashingStore(looks.store, at, after=after)
+                died, bulk, ids = False, 0, []
+                try:
+                    async with lab.executor(store, rows=looks.txn) as executor:
+                        now.append(executor)
+                        place = Place(lab, executor, looks.txn)
+                        ids = [await place.submit(n, wait=True) for n in range(30)]
+                        await asyncio.sleep(0.5)
+                        said: Any = {"what": "bypass", "filter": {"type": "bulk.task"}}
+                        said |= {"reason": "why", "actor": "ann", "key": "k"}
+                        bulk = int((await place.control.do("bulk", said))["id"])
+                        await executor.wait(bulk, 10_000)
+                except BaseException as error:
+                    if not crashed(error):
+                        raise
+                    died = True
+                if bulk:
+                    async with lab.executor(rows=looks.txn) as executor:
+                        now.append(executor)
+                        record = await executor.wait(bulk, 30_000)
+                        assert record.state is State.SUCCESS
+                        place = Place(lab, executor, looks.txn)
+                        assert await place.states(ids) == ["BYPASSED"] * 30
+                        found = plain_data.decode(record.result)
+                        assert found["matched"] == 30
+                if not died:
+                    return
+        raise AssertionError("it never ran to its end")
+
+    simloop.run(main, 0)
+
+
+def test_rules_say_how_long_ended_ones_are_kept() -> None:
+    async def test(place: Place) -> None:
+        do = place.control.do
+        await do("retention.set", {"type": "bulk.task", "state": "SUCCESS", "keep_ms": DAY})
+        await do("retention.set", {"type": "bulk.task", "state": "FAILED", "keep_ms": 30 * DAY})
+        good = [await place.submit(n) for n in range(3)]
+        bad = [await place.submit(n, bad=True) for n in range(3)]
+        await asyncio.sleep(DAY / 1000 - 5)
+        assert await place.states(good) == ["SUCCESS"] * 3
+        late = await place.submit(9)
+        await asyncio.sleep(36)
+        for id in good:
+            assert isinstance(await refusal(place.executor.find(id)), NotFound)
+        assert await place.states([late, *bad]) == ["SUCCESS", *["FAILED"] * 3]
+        await asyncio.sleep(11 * DAY / 1000)
+        assert await place.states(bad) == ["FAILED"] * 3
+        await asyncio.sleep(19 * DAY / 1000)
+        for id in bad:
+            assert isinstance(await refusal(place.executor.find(id)), NotFound)
+        assert await do("search", {}) == {"items": [], "token": "", "looked": 0}
+
+    at_place(test)
+
+
+def test_rules_say_how_many_are_kept() -> None:
+    async def test(place: Place) -> None:
+        do = place.control.do
+        ids = []
+        for n in range(12):
+            ids.append(await place.submit(n))
+            await asyncio.sleep(0.1)
+        bad = await place.submit(0, bad=True)
+        rule = await do("retention.set", {"state": "SUCCESS", "most": 5})
+        assert rule == {"type": None, "state": "SUCCESS", "keep_ms": None, "most": 5}
+        await asyncio.sleep(5)
+        page: Any = await do("search", {"type": "bulk.task", "state": "SUCCESS"})
+        assert [int(one["id"]) for one in page["items"]] == ids[:6:-1]
+        assert await place.states([bad]) == ["FAILED"]
+        await do("retention.set", {"type": "bulk.task", "keep_ms": 9 * DAY})  # more exact
+        more = [await place.submit(n) for n in range(12)]
+        await asyncio.sleep(60)
+        assert await place.states(more) == ["SUCCESS"] * 12
+        await do("retention.remove", {"type": "bulk.task"})
+        assert isinstance(await refusal(do("retention.remove", {"type": "bulk.task"})), NotFound)
+        await asyncio.sleep(60)
+        page = await do("search", {"type": "bulk.task", "state": "SUCCESS"})
+        assert len(page["items"]) == 5
+        for wrong in ({"keep_ms": -1}, {}, {"most": "x"}, {"most": 1, "state": "WAITING"}):
+            error = await refusal(do("retention.set", wrong))
+            assert isinstance(error, InvalidArgument | TooLarge)
+
+    at_place(test)
+
+
+def test_rules_hold_for_the_next_master() -> None:
+    async def main(loop: simloop.SimLoop) -> None:
+        async with opened("model", loop) as looks:
+            lab = Lab(loop, [], store=looks.store)
+            types(lab, [])
+            async with lab.executor(rows=looks.txn) as executor:
+                place = Place(lab, executor, looks.txn)
+                await place.control.do("retention.set", {"type": "bulk.task", "keep_ms": 60_000})
+                id = await place.submit(1)
+                await executor.wait(id, 1_000)
+            async with lab.executor(rows=looks.txn) as executor:
+                await asyncio.sleep(120)
+                assert isinstance(await refusal(executor.find(id)), NotFound)
+
+    simloop.run(main, 0)
