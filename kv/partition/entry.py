@@ -39,6 +39,7 @@ FORMAT: Final = 1
 FORMAT_PACKED: Final = 3  # 2 is that of kv/partition/shapes.py
 FORGOTTEN: Final = b""  # in `pending`: the key has no cur record any more
 ROW_OVERHEAD: Final = 600  # of a plain put: its headers and the largest shipped old version
+_MANY: Final = 64  # rows that are worth to be looked at column by column
 OTHER_OVERHEAD: Final = 32  # msgpack's own bytes of a row, from above
 _U32 = struct.Struct("<I")
 _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
@@ -228,6 +229,11 @@ def size_of(m: Mutations) -> int:
     rows, size = m.rows, 0
     if m.fresh_rows == len(rows):
         rows, size = [], m.fresh_bytes + m.fresh_rows * OTHER_OVERHEAD
+    elif len(rows) >= _MANY:
+        *columns, olds = zip(*rows, strict=True)
+        size = sum([sum(map(len, filter(None, one))) for one in columns])
+        size += sum([min(len(old), SHIP_OLD_BYTES_MAX) for old in olds if old is not None])
+        rows, size = [], size + len(rows) * OTHER_OVERHEAD
     for key, record, old_key, old in rows:
         size += len(key) + OTHER_OVERHEAD
         if record is not None:

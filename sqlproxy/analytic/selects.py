@@ -268,7 +268,9 @@ class Selects:
                 where_true(guards, one, self.raises) if self.raises(one) else one
                 for one in expr.left
             )
-            select = only_where(expr.select, guards, queries=self._late)
+            select = expr.select
+            if self._late or correlated(select):  # else it would become that, and run for each row
+                select = only_where(select, guards, queries=self._late)
             expr = replace(expr, select=select, left=left)
         kept, self.expressions.guards = self.expressions.guards, []
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -165,6 +166,31 @@ def test_o6_the_cleaning_of_a_batch_leaves_the_loop_to_others() -> None:
         play(partial(scene, share=share))
     # Alone two are under way; else each is followed by a rest of four times as long.
     assert took[0.01] * 5 < took[0.5] < took[0.01] * 14, took
+
+
+def test_p10_the_cleaning_of_a_large_change_waits_for_scans_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A count(*) right behind an UPDATE of many rows would share the interpreter with it."""
+    monkeypatch.setattr("txn.transaction.TXN_STREAM_KEYS_MIN", ROWS)
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        client = world.client(Wire(loop, world.kv(), latency_ms=1))
+        t = await client.begin()
+        t.put_rows(KEYS, VALUES)
+        assert t.spilled
+        pages = count(1)
+        client._pages_through = partial(next, pages)  # type: ignore[method-assign]
+        await t.commit()
+        began = loop.time()
+        await asyncio.sleep(LOAD_YIELDS_MS / 2_000)
+        assert len(world.locked()) == ROWS - 1, "all but the anchor: scans go on"
+        while world.locked():  # noqa: ASYNC110 - cleaned behind the answer; nobody tells
+            await asyncio.sleep(0.1)
+        assert loop.time() - began > LOAD_YIELDS_MS / 1_000
+        await client.close()
+
+    play(scene)
 
 
 def test_p10_the_cleaning_of_a_load_waits_for_scans_but_not_for_ever() -> None:

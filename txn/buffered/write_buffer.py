@@ -331,7 +331,7 @@ class WriteBuffer:
     def stream(self) -> Iterator[Op]:
         """All ops in key order, a bounded part of them in memory."""
         newest = [self._ops[key] for key in sorted(self._ops)]
-        return iter(newest) if self._spill is None else self._spill.between(b"", b"", newest)
+        return self._spill.between(b"", b"", newest) if self._spill else iter(newest)
 
     def close(self) -> None:
         """Forget everything; the file is gone."""

@@ -163,3 +163,22 @@ def test_records_say_whose_they_are(user: str) -> None:
     at_guard = guard_key(key, at(1))
     for held in (guard, replace(guard, user="")):
         assert decode_guard(at_guard, encode_guard(held)) == held
+
+
+@given(data=st.data())
+def test_many_rows_are_replaced_as_one_by_one(data: st.DataObject) -> None:
+    """A large UPDATE or DELETE leaves other versions than a small one."""
+    some = st.binary(max_size=8)
+    keys = data.draw(st.lists(some.map(lambda key: b"\0\0\0\x64" + key), unique=True, max_size=6))
+    olds = []
+    for key in keys:
+        version = data.draw(st.sampled_from([3, 5, 1 << 40]))
+        olds.append(records.put_row(key, data.draw(some), version, None)[1])
+    values = [data.draw(some) for _ in keys]
+    for new in (values, None):
+        made = list(records.replacing(keys, new, olds, 1 << 41))
+        each = new or [None] * len(keys)
+        assert made == [
+            records.cur_row(key, value, 1 << 41, old)
+            for key, value, old in zip(keys, each, olds, strict=True)
+        ]

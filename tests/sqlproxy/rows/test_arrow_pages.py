@@ -18,6 +18,7 @@ from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.mvcc.records import cur_row
 from sqlproxy.rows import arrow_pages, arrow_rows
+from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 from tests.sqlproxy.rows.test_arrow_rows import KEYABLE, VALUES, declare
 
@@ -115,6 +116,28 @@ def test_o14_a_record_under_another_key_is_found() -> None:
     right = paged([first, second], [one, two])
     assert arrow_pages.plain_page(*right, READ_TS) is not None
     assert arrow_pages.plain_page(*paged([first, second], [two, one]), READ_TS) is None
+
+
+def test_o14_deleted_rows_are_passed_over() -> None:
+    """A table of which half is deleted is read row by row for as long as that is kept."""
+    table = declare(["text", "int4"], [0])
+    rows = [codec(table).encode_row((f"k{i}", i)) for i in range(6)]
+    found = [
+        cur_row(PREFIX + key, None if at % 2 else value, 5, None)[:2]
+        for at, (key, value) in enumerate(rows)
+    ]
+    both = paged([key for key, _ in found], [record or b"" for _, record in found])
+    page = arrow_pages.plain_page(*both, READ_TS, passing=True)
+    assert page is not None
+    assert page.names() == [PREFIX + key for key, _ in rows[::2]]
+    batch = arrow_pages.page_columns(table, page)
+    assert batch is not None
+    assert batch.column(1).to_pylist() == [0, 2, 4]
+    assert arrow_pages.plain_page(*both, 4, passing=True) is None, "they were there then"
+    gone = paged(*zip(*found[1::2], strict=True))  # type: ignore[arg-type]
+    nothing = arrow_pages.plain_page(*gone, READ_TS, passing=True)
+    assert nothing is not None
+    assert not len(nothing)
 
 
 @pytest.mark.parametrize(
