@@ -60,6 +60,7 @@ WORKERS_MAX = 99
 _QUIET_S = 0.2
 _LOOK_S = 0.01
 _STUCK_S = 120.0
+_BUSY_S = 600.0
 _READY_S = 60.0
 
 
@@ -189,28 +190,37 @@ class Cluster:
         """
         end_ms = self.now_ms + milliseconds(within)
         waiting = self._test.life.spawn(_come_true(what))
-        stuck_at = self._loop.time() + _STUCK_S
+        happened, events = self._loop.time(), 0
         try:
             while not waiting.done():
                 if self.now_ms > end_ms:
                     raise DeadlineExceeded(f"not within {within}\n{self.history.story(50)}")
-                if not await self._all_waits(_QUIET_S, waiting):
-                    if self._due_ms() is None:
-                        stuck_at = self._loop.time() + _STUCK_S
-                    continue
+                if len(self.history.events) != events:
+                    happened, events = self._loop.time(), len(self.history.events)
+                all_waits = await self._all_waits(_QUIET_S, waiting)
                 due_ms = self._due_ms()
-                if due_ms and due_ms > self.now_ms:
+                if all_waits and due_ms and due_ms > self.now_ms:
                     self._jump(due_ms - self.now_ms)
-                    stuck_at = self._loop.time() + _STUCK_S
-                elif self._loop.time() > stuck_at:
-                    raise DeadlineExceeded(
-                        "nothing runs, nothing is due, and what is waited for is not there\n"
-                        + self.history.story(50)
-                    )
+                    happened = self._loop.time()
+                self._check_stuck(self._loop.time() - happened, due_ms)
             found: T = await waiting
         finally:
             waiting.cancel()
         return found
+
+    def _check_stuck(self, still_s: float, due_ms: int | None) -> None:
+        """Raises DeadlineExceeded."""
+        if due_ms is None:
+            if still_s > _BUSY_S:
+                raise DeadlineExceeded(
+                    f"something runs, but no step has begun or ended for {_BUSY_S:.0f} s of the "
+                    f"simulation: is it cut off?\n{self.history.story(50)}"
+                )
+        elif still_s > _STUCK_S:
+            raise DeadlineExceeded(
+                "nothing runs, nothing is due, and what is waited for is not there\n"
+                + self.history.story(50)
+            )
 
     async def _all_waits(self, most_s: float, unless: asyncio.Task[Any] | None = None) -> bool:
         """Whether all procedures waited for a while; looked at for so long."""

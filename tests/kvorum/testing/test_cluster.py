@@ -236,3 +236,113 @@ def test_u7_what_is_no_duration_is_refused(written: Any) -> None:
 
     with pytest.raises(kvorum.InvalidArgument, match="is no duration"):
         milliseconds(written)
+
+
+def test_u7_links_disks_and_clocks_go_wrong_and_are_healed() -> None:
+    """Each fault has an effect, and none of them does anything twice."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await accounts(cluster)
+        leader = cluster.leader()
+        cluster.cut(f"node {leader}", "worker 1")
+        cluster.slow_disk(leader, "300 ms")
+        cluster.network(latency_s=0.005, late=0.2, late_s=0.5)
+        started = await cluster.submit(subscription, {"months": 2})
+        await cluster.run_until(lambda: cluster.history.of("returned", "pay"))
+        assert cluster.elapsed_ms > 300
+        assert cluster.history.of("returned", "pay")[0].who == "worker 2"
+        for one in range(1, 4):
+            cluster.skew(one, "2 h", back=one == leader)
+        cluster.isolate(leader)
+        await cluster.run_until(lambda: _leads_another(cluster, leader))
+        cluster.heal()
+        cluster.kill_node(leader, power=False)
+        await cluster.start_node(leader)
+        assert await started.result() == 14
+        cluster.history.assert_times("charge", 2)
+        cluster.history.assert_no_double_effect()
+        faults = [one.name for one in cluster.history.of("fault")]
+        assert faults[0] == f"the link between node {leader} and worker 1 is cut"
+        assert f"the clock of node {leader} is 2 h behind" in faults
+
+    testing.simulate(story, procedures=[subscription], nodes=3, workers=2)
+
+
+def _leads_another(cluster: testing.Cluster, than: int) -> bool:
+    try:
+        return cluster.leader() != than
+    except kvorum.Unavailable:
+        return False
+
+
+def test_u7_what_there_is_not_is_refused() -> None:
+    """With what there is."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        for wrong, said in (
+            (lambda: cluster.kill_node(2), "no node 2: there are 1 to 1"),
+            (lambda: cluster.kill_worker(1), "no worker 1: there are 1 to 0"),
+            (lambda: cluster.cut("node 1", "router"), "no process 'router'"),
+            (lambda: cluster.network(speed=1), "network: "),
+            (lambda: cluster.slow_disk(1, "slow"), "is no duration"),
+        ):
+            with pytest.raises(kvorum.InvalidArgument, match=said):
+                wrong()
+        with pytest.raises(kvorum.InvalidArgument, match="one statement"):
+            await cluster.sql("SELECT 1; SELECT 2")
+
+    testing.simulate(story, nodes=1)
+    with pytest.raises(kvorum.InvalidArgument, match="1 to 9 nodes"):
+        testing.simulate(story, nodes=10)
+
+
+def test_u7_services_answer_refuse_and_know_their_keys() -> None:
+    """What a double answers is what it is told to; a refusal is no effect; plain steps ask too."""
+
+    def limit(amount: int) -> dict[str, int]:
+        if amount > 10:
+            raise ValueError("too much")
+        return {"charged": amount}
+
+    teller = testing.Service("teller", answers={"charge": limit})
+
+    @kvorum.workflow("kit_teller")
+    def tells(flow: kvorum.Flow, amount: int) -> Any:
+        return flow.step(asked, amount).get()
+
+    def asked(ctx: Any, amount: int) -> Any:
+        first = teller.call_now("charge", key=ctx.token, amount=amount)
+        return [first, teller.call_now("charge", key=ctx.token, amount=amount)]
+
+    async def story(cluster: testing.Cluster) -> None:
+        good = await cluster.submit(tells, 5)
+        assert await good.result() == [{"charged": 5}] * 2
+        bad = await cluster.run_until((await cluster.submit(tells, 50)).done())
+        assert bad.error is not None
+        assert bad.error["message"] == "too much"
+        cluster.history.assert_once("charge")
+        assert len(cluster.history.of("repeated", "charge")) == 1
+        with pytest.raises(AssertionError, match="charge happened 1 times, not 0"):
+            cluster.history.assert_never("charge")
+        with pytest.raises(AssertionError, match="step nope has not returned"):
+            cluster.history.assert_order("asked", "nope")
+
+    testing.simulate(story, procedures=[tells], nodes=1)
+
+
+def test_u7_a_step_that_never_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeats of a year would be simulated, one by one."""
+    monkeypatch.setattr("kvorum.testing.cluster._BUSY_S", 20.0)
+
+    @kvorum.procedure("kit_hangs")
+    class Hangs:
+        @kvorum.step(first=True)
+        async def hang(self, ctx: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def story(cluster: testing.Cluster) -> None:
+        started = await cluster.submit(Hangs)
+        with pytest.raises(kvorum.DeadlineExceeded, match="no step has begun or ended for 20 s"):
+            await started.result()
+
+    testing.simulate(story, procedures=[Hangs], nodes=1)
