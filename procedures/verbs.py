@@ -37,14 +37,14 @@ from kv.base.verbs import CLUSTER, Caller, Repeat, Request, Subject, verb
 Packed = Annotated[bytes, octets(limits.FRAME_BYTES_MAX)]
 Map = Annotated[dict[str, Any], mapping]
 Partitions = Annotated[list[int], items(integer(1, PARTITION_ID_MAX), limits.SPLIT_KEYS_MAX + 1, 1)]
-PROC_LISTS: Final = frozenset({"audit.page", "past.list", "version.list", "search", "count"})
+PROC_LISTS: Final = frozenset({"audit.page", "past.list", "version.page", "search", "count"})
 """What PROC_CONTROL answers everybody, with what he may see."""
 PROC_OF_TYPES: Final = frozenset({"version.set", "version.rollback", "version.move"})
 """What PROC_CONTROL does with the type that is named."""
 PROC_QUESTIONS: Final = frozenset(
     {
         *("schedule.list", "schedule.times", "queue.list", "queue.show", "pause.list"),
-        *("version.list", "audit.page", "census", "explain", "live", "query", "events"),
+        *("version.page", "audit.page", "census", "explain", "live", "query", "events"),
         *("past", "past.record", "past.list", "type.list"),
         *("search", "count", "retention.list"),
     }

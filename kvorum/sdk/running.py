@@ -274,7 +274,7 @@ class AsyncRunning:
         of new ones, which workers have it, and whether these are safe to stop.
         """
         of = None if name is None else procedure_name(name)
-        return list((await self._backend.control("version.list", {"name": of}))["items"])
+        return list((await self._backend.control("version.page", {"name": of}))["items"])
 
     async def set_version(
         self,

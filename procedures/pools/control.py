@@ -148,7 +148,7 @@ class Control:
             "queue.set": self._set_queue,
             "queue.list": self._list_queues,
             "queue.show": self._show_queue,
-            "version.list": self.versions.listed,
+            "version.page": self.versions.listed,
             "version.set": self.versions.set,
             "version.rollback": self.versions.roll_back,
             "version.move": self.versions.move,
@@ -182,7 +182,7 @@ class Control:
     async def seen(self, what: str, args: dict[str, object], seen: Seen) -> object:
         """What of a list (PROC_LISTS) somebody may see."""
         lists: dict[str, Callable[..., Awaitable[object]]] = {
-            "version.list": self.versions.listed,
+            "version.page": self.versions.listed,
             "past.list": self.past_list,
             "search": self.search,
             "count": self.count,

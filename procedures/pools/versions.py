@@ -1,7 +1,7 @@
 """Versions of types side by side: which one new procedures begin with, who has which, and the way
 from one to another.
 
-    version.list      name?                                     every type, every version of it
+    version.page      name?                                     every type, every version of it
     version.set       name, default?, ramp?, percent?, drain?, undrain?
     version.rollback  name                                      new ones begin as before
     version.move      name, to, from?, dry_run?, partial?, reason, actor   live ones go on with `to`

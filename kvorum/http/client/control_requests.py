@@ -45,7 +45,7 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "queue.set": ("POST", "/v1/queues"),
     "queue.list": ("GET", "/v1/queues"),
     "queue.show": ("GET", "/v1/queues/{name}"),
-    "version.list": ("GET", "/v1/versions"),
+    "version.page": ("GET", "/v1/versions"),
     "version.set": ("POST", "/v1/versions/{name}"),
     "version.rollback": ("POST", "/v1/versions/{name}/rollback"),
     "version.move": ("POST", "/v1/versions/{name}/move"),

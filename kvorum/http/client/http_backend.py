@@ -5,6 +5,7 @@ What becomes of a request whose answer is lost: calls.py. Transactions: http_ses
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -265,7 +266,7 @@ class HttpBackend:
         body = b"" if args is None else _encode(args)
         said = dict(options or {})
         if "needs" in said:
-            said["needs"] = _encode(said["needs"]).decode()
+            said["needs"] = json.dumps(said["needs"])
         answer = await self._send(
             "POST",
             f"/v1/procedures/{_q(name)}" + (f"?{urlencode(said)}" if said else ""),

@@ -773,7 +773,7 @@ async def list_versions(
     seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
     if name is not None and not seen(name):
         return {"items": []}
-    found = await node.control("version.list", {"name": name})
+    found = await node.control("version.page", {"name": name})
     return {"items": [one for one in found["items"] if seen(one["name"])]}
 
 

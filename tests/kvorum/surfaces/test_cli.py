@@ -172,3 +172,23 @@ def test_cli_another_port_is_named(served: Served) -> None:
     assert b"not Kvorum's native port" in error
     error = run("get", "default/t/k", connect=f"http://{served.address}", code=1).err
     assert b"BASE+2" in error
+
+
+def test_cli_queues_and_versions(served: Served) -> None:
+    """Settings of queues, what waits, and which version new procedures begin with."""
+    address = served.address
+    words = ("--rate", "600/1m", "--key-concurrent", "2", "--weight", "ada=3")
+    made = told("queue", "set", "cliq", *words, connect=address)
+    assert (made["rate_per_s"], made["key_concurrent"], made["weights"]) == (10.0, 2, {"ada": 3})
+    run("queue", "set", "cliq", "--weight", "ada", connect=address, code=1)
+    assert told("queue", "show", "cliq", connect=address)["waiting"] == 0
+    assert run("queue", "show", "cliq", connect=address).out.startswith(b"0 running, 0 waiting")
+    (shown,) = told("proc", "versions", "sample.transfer", connect=address)["items"]
+    assert [one["version"] for one in shown["versions"]] == [1]
+    table = run("proc", "versions", "sample.transfer", connect=address).out.decode()
+    assert "100% of new ones begin with it" in table
+    said = run("proc", "set-version", "sample.transfer", "--default", "1", connect=address).out
+    assert said == b"new procedures of sample.transfer: 100% version 1\n"
+    refused = run("proc", "set-version", "sample.transfer", "--ramp", "9", connect=address, code=1)
+    assert b"there is no version 9" in refused.err
+    run("proc", "move", "sample.transfer", "--to", "9", connect=address, code=1)

@@ -344,3 +344,42 @@ def test_j40_a_write_of_anybody_wakes_it(own: Served) -> None:
     table.put("another", "x")
     table.delete("watched")
     assert db.wait(id, timeout_ms=30_000) == ["1", "2", None]
+
+
+@pytest.mark.few(2)
+def test_u17_queues_and_versions_are_the_same_everywhere(db: kvorum.Database) -> None:
+    """Keys, settings, windows and versions, through each surface."""
+    queue = f"q{next(_names)}"
+    made = db.set_limit(queue, rate="600/1m", burst=3, weights={"ada": 2})
+    assert (made["rate_per_s"], made["burst"], made["weights"]) == (10.0, 3, {"ada": 2})
+    first, second = (db.enqueue("more.held", queue=queue, key="ada") for _ in range(2))
+    poll(lambda: db.procedure(first.id).state == "WAITING")
+    shown = db.queue(queue)
+    (key,) = shown["keys"]
+    assert (key["key"], key["running"], key["waiting"]) == ("ada", 1, 1)
+    assert key["next"] == str(second.id)
+    assert shown["oldest_ms"] >= 0
+    for one in (first, second):
+        poll(lambda one=one: db.procedure(one.id).state == "WAITING")
+        db.signal(one.id, "go")
+        db.wait(one.id)
+    once = db.enqueue("more.quick", dedup=queue, dedup_ms=60_000)
+    assert once.earlier == ""
+    again = db.enqueue("more.quick", dedup=queue, dedup_ms=60_000)
+    assert again == kvorum.Enqueued(once.id, "deduplicated")
+    late = [db.enqueue("more.quick", key=queue, debounce_ms=1_000) for _ in range(2)]
+    assert [one.earlier for one in late] == ["", "debounced"]
+    db.wait(late[0].id)
+    with pytest.raises(kvorum.InvalidArgument, match="dedup"):
+        db.enqueue("more.quick", dedup="x")
+    with pytest.raises(kvorum.InvalidArgument, match="needs"):
+        db.enqueue("more.quick", needs={"gpu": -1})
+    (shown,) = db.versions("more.quick")
+    (version,) = shown["versions"]
+    assert (version["version"], version["new_percent"]) == (1, 100.0)
+    assert db.set_version("more.quick", default=1)["default"] == 1
+    with pytest.raises(kvorum.InvalidArgument, match="no version before"):
+        db.roll_back_version("more.quick")
+    with pytest.raises(kvorum.InvalidArgument, match="version 7"):
+        db.move_version("more.quick", 7)
+    assert db.set_version("more.quick", default=0)["default"] == 0

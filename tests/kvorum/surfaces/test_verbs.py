@@ -107,7 +107,7 @@ def test_what_is_asked_may_be_asked_again() -> None:
     assert VERBS[of_procedures.PROC_SUBMIT].may_repeat(("name", b"", "me", "nonce"))
     assert not VERBS[of_procedures.PROC_SUBMIT].may_repeat(("name", b"", "me", None))
     control = VERBS[of_procedures.PROC_CONTROL]
-    for what in ("queue.list", "queue.show", "version.list"):
+    for what in ("queue.list", "queue.show", "version.page"):
         assert control.right((what, b"")) is Action.READ
     for what in ("queue.set", "version.set", "version.rollback", "version.move"):
         assert control.right((what, b"")) is Action.OPERATE

@@ -33,21 +33,21 @@ class Ships(Zoo):
         return p.suspend(event=f"go {ctx.id}", then="send")
 
 
-@procedure("ship", version=1, pool="p")
+@procedure("boat", version=1, pool="p")
 class Ship1(Ships):
     @step
     async def send(self, ctx: StepContext) -> Outcome:
         return p.done(1)
 
 
-@procedure("ship", version=2, pool="p")
+@procedure("boat", version=2, pool="p")
 class Ship2(Ships):
     @step
     async def send(self, ctx: StepContext) -> Outcome:
         return p.done(2)
 
 
-@procedure("ship", version=3, pool="p")
+@procedure("boat", version=3, pool="p")
 class Ship3(Ships):
     @step(first=True)
     async def pack(self, ctx: StepContext) -> Outcome:
@@ -73,12 +73,12 @@ class Pinned2(Ship2):
 SHIPS = [Ship1, Ship2, Ship3, Pinned1, Pinned2]
 
 
-async def _version(executor: Executor, name: str = "ship") -> int:
+async def _version(executor: Executor, name: str = "boat") -> int:
     id = await executor.submit(submission(name))
     return (await executor.find(id)).version
 
 
-async def _waiting(office: Office, executor: Executor, name: str = "ship") -> int:
+async def _waiting(office: Office, executor: Executor, name: str = "boat") -> int:
     id = await executor.submit(submission(name))
     await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
     return id
@@ -191,16 +191,16 @@ def test_u18_versions_are_shown_with_who_has_them() -> None:
 
     async def test(office: Office, executor: Executor) -> None:
         control = Control(executor)
-        office.hire("old", types=office.types(["ship"], [1]))
+        office.hire("old", types=office.types(["boat"], [1]))
         await office.entered("old")
         ids = [await _waiting(office, executor) for _ in range(2)]
-        office.hire("new", types=office.types(["ship"], [1, 2]))
+        office.hire("new", types=office.types(["boat"], [1, 2]))
         await office.entered("new")
         assert await _version(executor) == 2
-        await control.do("version.set", {"name": "ship", "default": 1})
+        await control.do("version.set", {"name": "boat", "default": 1})
         assert await _version(executor) == 1
-        await control.do("version.set", {"name": "ship", "default": 2, "drain": 1})
-        (shown,) = (await control.do("version.list", {"name": "ship"}))["items"]
+        await control.do("version.set", {"name": "boat", "default": 2, "drain": 1})
+        (shown,) = (await control.do("version.page", {"name": "boat"}))["items"]
         first, second = shown["versions"]
         assert (first["version"], first["live"], first["workers"]) == (1, 3, ["new", "old"])
         assert not first["safe_to_stop"]
@@ -208,10 +208,10 @@ def test_u18_versions_are_shown_with_who_has_them() -> None:
         assert (second["new_percent"], second["safe_to_stop"]) == (100.0, False)
         for id in ids:
             assert await _end(executor, id) == 1
-        await control.do("version.set", {"name": "ship", "undrain": 1, "default": 1})
-        assert (await control.do("version.rollback", {"name": "ship"}))["default"] == 2
+        await control.do("version.set", {"name": "boat", "undrain": 1, "default": 1})
+        assert (await control.do("version.rollback", {"name": "boat"}))["default"] == 2
         with pytest.raises(InvalidArgument, match="no version 7"):
-            await control.do("version.set", {"name": "ship", "default": 7})
+            await control.do("version.set", {"name": "boat", "default": 7})
 
     in_office(test, SHIPS)
 
@@ -222,9 +222,9 @@ def test_u18_the_next_master_has_what_was_set() -> None:
     async def main(loop: simloop.SimLoop) -> None:
         office = Office(loop, SHIPS)
         executor = await office.open(office.executor())
-        office.hire("w", types=office.types(["ship"], [1, 2]))
+        office.hire("w", types=office.types(["boat"], [1, 2]))
         await office.entered("w")
-        wanted = {"name": "ship", "default": 1, "ramp": 2, "percent": 30}
+        wanted = {"name": "boat", "default": 1, "ramp": 2, "percent": 30}
         await Control(executor).do("version.set", wanted)
         found = Counter([await _version(executor) for _ in range(40)])
         await office.close(executor)
@@ -244,22 +244,22 @@ def test_u18_live_ones_move_or_say_why_not() -> None:
 
     async def test(office: Office, executor: Executor) -> None:
         control = Control(executor)
-        office.hire("w1", types=office.types(["ship"], [1]))
+        office.hire("w1", types=office.types(["boat"], [1]))
         await office.entered("w1")
         ids = [await _waiting(office, executor) for _ in range(3)]
-        office.hire("w2", types=office.types(["ship"], [2, 3]))
+        office.hire("w2", types=office.types(["boat"], [2, 3]))
         await office.entered("w2")
         with pytest.raises(Refused) as met:
-            await control.do("version.move", {"name": "ship", "to": 3})
+            await control.do("version.move", {"name": "boat", "to": 3})
         assert met.value.code == "NOT_MOVABLE"
         assert [one["id"] for one in met.value.details["refused"]] == [str(id) for id in ids]
         assert "has no step 'send'" in met.value.message
-        tried = await control.do("version.move", {"name": "ship", "to": 2, "dry_run": True})
+        tried = await control.do("version.move", {"name": "boat", "to": 2, "dry_run": True})
         assert (tried["moved"], tried["refused"]) == (3, [])
         assert (await executor.find(ids[0])).version == 1
-        done = await control.do("version.move", {"name": "ship", "to": 2, "actor": "ada"})
+        done = await control.do("version.move", {"name": "boat", "to": 2, "actor": "ada"})
         assert done["moved"] == 3
-        (shown,) = (await control.do("version.list", {"name": "ship"}))["items"]
+        (shown,) = (await control.do("version.page", {"name": "boat"}))["items"]
         assert shown["versions"][0]["safe_to_stop"]
         await office.dismiss("w1")
         for id in ids:
