@@ -128,6 +128,33 @@ def test_u1_an_outside_system_completes_by_token(db: kvorum.Database) -> None:
         db.complete("nonsense", 1)
 
 
+def test_u1_completions_by_the_command_line_and_by_http(own: Served) -> None:
+    """A token of `ctx.external()` could be completed by the SDK alone, or twice."""
+    db, connect = own.by_name["sdk"], f"kvorum://127.0.0.1:{own.base}"
+    url = f"http://127.0.0.1:{own.base + 2}/v1/completions"
+    name = f"pay{next(_names)}"
+    db.create_table("default", name)
+    table = db.table("default", name)
+    for how in ("line", "http"):
+        table.delete("token")
+        id = db.submit("more.payment", name)
+        token = poll(lambda: table.get("token")).value.decode()
+        if how == "line":
+            for completed in (True, False):
+                said = ["proc", "complete", token, '{"paid": 1}', "--connect", connect, "--json"]
+                shown = CliRunner().invoke(app, said)
+                assert json.loads(shown.stdout) == {"completed": completed}
+            other = ["proc", "complete", token, "--error", "no", "--connect", connect]
+            assert CliRunner().invoke(app, other).exit_code == 1
+        else:
+            told = {"token": token, "result": {"paid": 1}}
+            assert httpx.post(url, json=told).json() == {"completed": True}
+            assert httpx.post(url, json=told).json() == {"completed": False}
+            refused = httpx.post(url, json={"token": token, "error": "no"})
+            assert refused.status_code == 409
+        assert db.wait(id) == {"paid": 1}
+
+
 def test_j26_through_every_surface(db: kvorum.Database) -> None:
     """A query, an update, or a signal that starts was not the same over SDK, HTTP and in the
     program.
