@@ -132,6 +132,15 @@ def submit(
     attributes: Annotated[
         str, typer.Option(help="By which it can be found: a JSON object.")
     ] = "{}",
+    queue: Annotated[str, typer.Option(help="In which it waits for its turn.")] = "",
+    key: Annotated[str, typer.Option(help="Of one key its queue runs one at a time.")] = "",
+    priority: Annotated[int | None, typer.Option(help="The higher one begins first.")] = None,
+    delay_ms: Annotated[int, typer.Option(help="Begin so much later.", min=0)] = 0,
+    dedup: Annotated[str, typer.Option(help="The same one starts nothing …")] = "",
+    dedup_ms: Annotated[int, typer.Option(help="… for so long.", min=0)] = 0,
+    debounce_ms: Annotated[
+        int, typer.Option(help="Begin so long after the last one of its key.", min=0)
+    ] = 0,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -141,14 +150,25 @@ def submit(
     except ValueError as e:
         output.die(InvalidArgument(f"the arguments are not JSON: {e}"), as_json=json)
     with opened(connect, json) as db:
-        procedure = db.submit(name, arguments, nonce=nonce, attributes=said)
+        made = db.enqueue(
+            *(name, arguments),
+            queue=queue,
+            key=key,
+            priority=priority,
+            delay_ms=delay_ms,
+            dedup=dedup,
+            dedup_ms=dedup_ms,
+            debounce_ms=debounce_ms,
+            nonce=nonce,
+            attributes=said,
+        )
         if wait:
-            _finish(db, procedure, None, json)
+            _finish(db, made.id, None, json)
             return
     if json:
-        output.emit({"id": str(procedure)})
+        output.emit({"id": str(made.id), **({"earlier": made.earlier} if made.earlier else {})})
     else:
-        output.lines([str(procedure)])
+        output.lines([str(made.id)])
 
 
 @app.command("wait")

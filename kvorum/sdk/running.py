@@ -82,6 +82,7 @@ class AsyncRunning:
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Enqueued:
         """`submit`, with what queues can do (docs/guides/queues.md); whether an earlier one stands
         for it.
@@ -95,7 +96,7 @@ class AsyncRunning:
                      "first"
         needs        of the worker that runs it: amounts and labels
         """
-        options = start_options(queue, priority, delay_ms, at, pool)
+        options = start_options(queue, priority, delay_ms, at, pool, attributes)
         options |= queue_options(
             key=key,
             dedup=dedup,
@@ -116,6 +117,7 @@ class AsyncRunning:
         *,
         nonce: str | None = None,
         queue: str = "",
+        key: str = "",
         priority: int | None = None,
         delay_ms: int = 0,
         at: datetime | int | None = None,
@@ -126,6 +128,7 @@ class AsyncRunning:
         the handle has its id, and `result(handle)` gives what it returns.
         """
         options = start_options(queue, priority, delay_ms, at, pool, attributes)
+        options |= queue_options(key=key)
         given = submitted(workflow, args)
         name = procedure_name(workflow)
         return Handle(await self._backend.submit(name, given, nonce, options or None), workflow)

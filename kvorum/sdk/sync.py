@@ -988,6 +988,7 @@ class Database(Facade[AsyncDatabase]):
         delay_ms: int = 0,
         at: datetime | int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Enqueued:
         """`submit`, with what queues can do (docs/guides/queues.md); whether an earlier one stands
         for it.
@@ -1016,6 +1017,7 @@ class Database(Facade[AsyncDatabase]):
                 delay_ms=delay_ms,
                 at=at,
                 pool=pool,
+                attributes=attributes,
             )
         )
 
@@ -1026,6 +1028,7 @@ class Database(Facade[AsyncDatabase]):
         *,
         nonce: str | None = None,
         queue: str = "",
+        key: str = "",
         priority: int | None = None,
         delay_ms: int = 0,
         at: datetime | int | None = None,
@@ -1041,6 +1044,7 @@ class Database(Facade[AsyncDatabase]):
                 args,
                 nonce=nonce,
                 queue=queue,
+                key=key,
                 priority=priority,
                 delay_ms=delay_ms,
                 at=at,

@@ -182,7 +182,13 @@ def test_cli_queues_and_versions(served: Served) -> None:
     assert (made["rate_per_s"], made["key_concurrent"], made["weights"]) == (10.0, 2, {"ada": 3})
     run("queue", "set", "cliq", "--weight", "ada", connect=address, code=1)
     assert told("queue", "show", "cliq", connect=address)["waiting"] == 0
-    assert run("queue", "show", "cliq", connect=address).out.startswith(b"0 running, 0 waiting")
+    late = ("proc", "submit", "sample.transfer", "null", "--queue", "cliq", "--key", "ada")
+    once = (*late, "--dedup", "cli", "--dedup-ms", "60000")
+    first, again = (told(*once, connect=address) for _ in range(2))
+    assert "earlier" not in first
+    assert again == {"id": first["id"], "earlier": "deduplicated"}
+    run(*late, "--dedup", "cli", connect=address, code=1)
+    assert b" running, " in run("queue", "show", "cliq", connect=address).out
     (shown,) = told("proc", "versions", "sample.transfer", connect=address)["items"]
     assert [one["version"] for one in shown["versions"]] == [1]
     table = run("proc", "versions", "sample.transfer", connect=address).out.decode()
