@@ -478,6 +478,11 @@ class Transaction(TxnReads):
         self.read_ts = await self._client.reader.now()
 
     @property
+    def may_lock(self) -> bool:
+        """Whether `lock` can: locks are ended with the writes, which have to be in memory."""
+        return not self._buffer.spilled
+
+    @property
     def locked(self) -> int:
         """How many keys it has locked."""
         return 0 if self._locks is None else self._locks.count

@@ -272,6 +272,14 @@ class NodeConfig:
             "What the statements of one session hold; a session may SET another value.",
         ),
     ] = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
+    sql_isolation: Annotated[
+        str,
+        Setting(
+            "LEVEL",
+            of.one_of("read_committed", "repeatable_read", "serializable"),
+            "default_transaction_isolation of SQL's sessions, which may SET another one.",
+        ),
+    ] = "read_committed"
     gc_retention_ms: Annotated[
         int,
         Setting("MS", of.integer(1, 365 * _DAY_MS), "How long old versions stay readable."),
@@ -365,6 +373,14 @@ class NodeConfig:
             "BOOL", of.flag, "Let clients cut this node's links. Only for trying failures out."
         ),
     ] = False
+
+    @property
+    def session_defaults(self) -> dict[str, str]:
+        """What sessions of SQL begin with, by the names of their settings."""
+        return {
+            "default_transaction_isolation": self.sql_isolation.replace("_", " "),
+            "statement_memory_bytes": str(self.statement_memory_bytes),
+        }
 
     def __post_init__(self) -> None:
         """Check what single settings cannot: their relations. Raises InvalidArgument."""

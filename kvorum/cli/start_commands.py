@@ -257,8 +257,8 @@ def proxy(
         output.die(e, as_json=json)
 
 
-_MEMORY = ("sql_memory_bytes", "statement_memory_bytes")
-_SHARED = tuple(one for one in OPTIONS if one.name.startswith("oidc_") or one.name in _MEMORY)
+_OF_SQL = ("sql_memory_bytes", "statement_memory_bytes", "sql_isolation")
+_SHARED = tuple(one for one in OPTIONS if one.name.startswith("oidc_") or one.name in _OF_SQL)
 """Settings of a node that a proxy has, too."""
 _OWN = tuple(inspect.signature(proxy, eval_str=True).parameters.values())[:-1]
 _takes(proxy, [*_OWN, *_flags(_SHARED)])

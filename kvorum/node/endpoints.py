@@ -209,7 +209,7 @@ class Doors:
             seats=ports.seats,
             tls=ports.tls,
             memory_bytes=self._node.config.sql_memory_bytes,
-            statement_memory_bytes=self._node.config.statement_memory_bytes,
+            session_defaults=self._node.config.session_defaults,
             log=self.stamps,
         )
 

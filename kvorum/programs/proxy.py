@@ -146,7 +146,7 @@ class Proxy:
             seats=self._seats,
             tls=self._tls,
             memory_bytes=self._config.sql_memory_bytes,
-            statement_memory_bytes=self._config.statement_memory_bytes,
+            session_defaults=self._config.session_defaults,
         )
         door.open(sock, self._in_background)
         self._stack.push_async_callback(door.close)

@@ -23,7 +23,6 @@ from kv.base.limits import (
     SQL_CONNECTIONS_MAX,
     SQL_MEMORY_BYTES_DEFAULT,
     SQL_SCHEMA_TTL_MS,
-    SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
 )
 from kv.base.node_methods import Nodes
 from kv.base.ports import Clock, Rng, Timers
@@ -116,12 +115,13 @@ class Front:
         seats: Seats | None = None,
         tls: Tls | None = None,
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
-        statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+        session_defaults: Mapping[str, str] | None = None,
         log: StampLog | None = None,
         threads: Threads | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
+        `session_defaults`: settings with which sessions begin, where these are others than ours.
         """
         self._presence = Presence(txn, timers, name or rng.token(_NAME_BYTES))
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
@@ -158,7 +158,7 @@ class Front:
             advisory=self._advisory,
             notifier=self._notifier,
             memory=share,
-            statement_memory=statement_memory_bytes,
+            session_defaults=session_defaults or {},
             audit=audit,
             trimming=Trimming(share, loop.call_later, self._aside, self._analytic.flush),
         )

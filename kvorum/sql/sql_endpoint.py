@@ -17,13 +17,13 @@ import importlib
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.connection_slots import Seats
 from kv.base.errors import Unavailable
-from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT, SQL_STATEMENT_MEMORY_BYTES_DEFAULT
+from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.tenants import Tenants
 from kv.base.tls import Tls
@@ -64,14 +64,14 @@ class SqlDoor:
         seats: Seats | None = None,
         tls: Tls | None = None,
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
-        statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+        session_defaults: Mapping[str, str] | None = None,
         log: StampLog | None = None,
     ) -> None:
         """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
         folder of its own for what queries cannot hold in memory.
         """
         self._name, self._home, self._seats, self._tls = name, home, seats, tls
-        self._memory = memory_bytes, statement_memory_bytes
+        self._memory, self._session_defaults = memory_bytes, session_defaults
         self._log = log
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._tenants = tenants
@@ -146,8 +146,8 @@ class SqlDoor:
                 home=self._home,
                 seats=self._seats,
                 tls=self._tls,
-                memory_bytes=self._memory[0],
-                statement_memory_bytes=self._memory[1],
+                memory_bytes=self._memory,
+                session_defaults=self._session_defaults,
                 log=self._log,
             )
         except ImportError as e:

@@ -166,7 +166,7 @@ class SqlProcess:
             seats=descriptors.seats(descriptors.raise_limit()),
             tls=tls,
             memory_bytes=settings["memory_bytes"],
-            statement_memory_bytes=settings["statement_memory_bytes"],
+            session_defaults=settings["session_defaults"],
             log=log,
         )
         server = front.server

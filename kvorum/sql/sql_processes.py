@@ -102,7 +102,7 @@ class SqlProcesses:
             "tls_dir": config.tls_dir,
             "connections_max": -(-SQL_CONNECTIONS_MAX // self._count),
             "memory_bytes": config.sql_memory_bytes // self._count,
-            "statement_memory_bytes": config.statement_memory_bytes,
+            "session_defaults": config.session_defaults,
             "log": dataclasses.asdict(LogSettings.of(config, ".sql")),
             "secret": rng.token(_SECRET_BYTES),
             "node_secret": self.secret,

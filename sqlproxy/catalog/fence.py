@@ -100,7 +100,7 @@ class Fence:
                 "change was bound to it; run it again",
                 details={"database": self.database, "bound": version, "now": there},
             )
-        if t.spilled or self._moved:
+        if t.spilled or self._moved or row[1] > t.start_ts:
             t.check(key, row[1])  # an intent of the long commit stands for it
         else:
             t.hold_key(key)

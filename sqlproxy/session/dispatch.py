@@ -24,7 +24,7 @@ from sqlproxy.session.commands.do_blocks import do
 from sqlproxy.session.definitions.run_definitions import DEFINITIONS
 from sqlproxy.session.explain import explaining
 from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
-from sqlproxy.session.running import run_statements
+from sqlproxy.session.running import run_statements, transactions
 from sqlproxy.session.running.ask_catalog import bring_catalog, with_names
 from sqlproxy.session.running.changes_in_with import changes_in
 from sqlproxy.session.running.environment import environment
@@ -242,6 +242,9 @@ def _change(session: State, prepared: Prepared, values: Values) -> Portal:
         session.setvals.clear()
         outcome = await run_statements.change(session, prepared, values, _touched(session))
         await _set_numbers(session, prepared)
+        block = session.block
+        if block.lone and block.sole is not None and not session.cursors.held_now:
+            outcome = await transactions.commit_sole(session, block.sole)
         count = outcome.count
         session.use.spend(count)
         return with_names(session, prepared, run_statements.in_pieces(outcome.rows))

@@ -5,6 +5,10 @@ holds its parent's key, a parent that goes holds the range in which its children
 child that comes and its parent that goes at the same time only one is committed. A child therefore
 also conflicts with any other change of its parent row: PostgreSQL's FOR KEY SHARE is finer.
 
+At READ COMMITTED both lock instead: a child shares its parent's key (decision 1560), and what goes
+locks it before it looks for children, so that none can come then, whoever commits it. The children
+that it finds are locked, too, and looked at again, as PostgreSQL's triggers do it.
+
 Parents are looked for at the end of the statement, so that rows of one statement may refer to each
 other; what happens to children of rows that went (NO ACTION, RESTRICT, CASCADE, SET NULL, SET
 DEFAULT) is done then, too, table by table.
@@ -15,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_CASCADES_MAX
+from kv.base.strengths import KEY_SHARE, NO_KEY_UPDATE, UPDATE
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Const
 from sqlproxy.rows.rows import codec
@@ -28,7 +33,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.tables.row_locking import share_keys
+from sqlproxy.tables.row_locking import has_room, lock_changed, lock_keys, share_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
@@ -191,12 +196,13 @@ async def check_deferred(
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())
         keys = list(wanted)
+        locked = has_room(t, len(keys))
         held = await _held(t, parent, keys)
         if t.renews and not all(held.values()):
             await t.renew()
         for at, there in held.items():
             values, gone = wanted[at]
-            if not there and await children.referring(child, key, values):
+            if not there and await children.referring(child, key, values, locked=locked):
                 raise (
                     _still_referenced(tables, parent, child, key, values)
                     if gone
@@ -249,17 +255,25 @@ class Children:
             at = places(table, key.referenced)
             lost = [one for one in gone if one.new is None or _moved(one, at)]
             if lost:
-                if self._t.renews:  # who refers to it by now, when it is locked
-                    await self._t.renew()
-                await self._follow(table, child, key, lost, at)
+                left = [values for one in lost if None not in (values := _values(one.old, at))]
+                keys = [_parent_key(table, key, values) for values in left]
+                locked = await lock_keys(self._t, table, keys)
+                await self._follow(table, child, key, lost, at, locked=locked)
 
     async def _follow(
-        self, table: Table, child: Table, key: ForeignKey, lost: Sequence[Gone], at: Sequence[int]
+        self,
+        table: Table,
+        child: Table,
+        key: ForeignKey,
+        lost: Sequence[Gone],
+        at: Sequence[int],
+        *,
+        locked: bool,
     ) -> None:
         mine = places(child, key.columns)
         removed: list[Gone] = []
         for one in lost:
-            values = tuple(one.old.values[place] for place in at)
+            values = _values(one.old, at)
             if None in values or await self._still_there(table, key, values):
                 continue
             action = key.on_delete if one.new is None else key.on_update
@@ -267,7 +281,8 @@ class Children:
             if later is not None and action == NO_ACTION and later.defers(key):
                 later.add(child.id, key, values, gone=True)
                 continue
-            for row in await self.referring(child, key, values):
+            rows = await self.referring(child, key, values, locked=locked)
+            for row in await self._locked(child, rows, mine, values, action):
                 removed.append(self._act(table, child, key, one, row, mine, at))
         if removed:
             self._done += len(removed)
@@ -288,23 +303,48 @@ class Children:
         return found is not None
 
     async def referring(
-        self, child: Table, key: ForeignKey, values: tuple[object, ...]
+        self, child: Table, key: ForeignKey, values: tuple[object, ...], *, locked: bool
     ) -> list[Stored]:
-        """The rows with these values, none of which may come until the commit."""
+        """The rows with these values, none of which may come until the commit. `locked`: none can,
+        since what they refer to is.
+        """
         access = _access(child, key, values)
         reader = TableReader(child, access)
-        for span in reader.spans(self._env).ranges:
-            where = access.index.id if access.index else child.id
-            start, last = table_range(where)
-            end = table_prefix(where) + span.end if span.end else last
-            self._t.hold_range(table_prefix(where) + span.start if span.start else start, end)
-        for point in reader.spans(self._env).points:
-            self._t.hold_key(table_prefix(access.index.id if access.index else child.id) + point)
+        if not locked:
+            self._hold(reader, access.index.id if access.index else child.id)
         mine = places(child, key.columns)
         found = []
         async for rows in reader.batches(self._t, self._env, self._touched):
             found += [row for row in rows if tuple(row.values[place] for place in mine) == values]
         return found
+
+    def _hold(self, reader: TableReader, where: int) -> None:
+        """No row may come where it reads: of the table or index with this id."""
+        prefix = table_prefix(where)
+        spans = reader.spans(self._env)
+        for span in spans.ranges:
+            start, last = table_range(where)
+            end = prefix + span.end if span.end else last
+            self._t.hold_range(prefix + span.start if span.start else start, end)
+        for point in spans.points:
+            self._t.hold_key(prefix + point)
+
+    async def _locked(
+        self,
+        child: Table,
+        rows: Sequence[Stored],
+        mine: Sequence[int],
+        values: tuple[object, ...],
+        action: str,
+    ) -> Sequence[Stored]:
+        """READ COMMITTED: the rows that still have these values when they are locked."""
+
+        def meant(row: Stored) -> bool | None:
+            return _values(row, mine) == values or None
+
+        strength = _STRENGTHS.get(action, KEY_SHARE)
+        found = [(row, True) for row in rows]
+        return [row for row, _ in await lock_changed(self._t, child, found, meant, strength)]
 
     def _act(
         self,
@@ -342,6 +382,18 @@ class Children:
         self._t.computes_from(row.key, row.version)
         writer.update(self._t, row, new)
         return Gone(row, new)
+
+
+_STRENGTHS: Final = {
+    "cascade": UPDATE,
+    "set null": NO_KEY_UPDATE,
+    "set default": NO_KEY_UPDATE,
+}
+"""How children are locked by what happens to them."""
+
+
+def _values(row: Stored, at: Sequence[int]) -> tuple[object, ...]:
+    return tuple(row.values[place] for place in at)
 
 
 def _moved(one: Gone, at: Sequence[int]) -> bool:

@@ -145,15 +145,17 @@ async def lock_first(
     return [] if made is None else [(stored, made)]
 
 
-async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
-    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is
-    room.
+async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> bool:
+    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is room;
+    whether it does.
     """
     if not t.renews:
-        return
-    if has_room(t, len(keys)):
+        return False
+    room = has_room(t, len(keys))
+    if room:
         await Wait(table.name).lock(t, keys)
     await t.renew()
+    return room
 
 
 async def share_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> dict[bytes, int]:
@@ -171,7 +173,7 @@ async def share_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> dic
 
 def has_room(t: Transaction, keys: int) -> bool:
     """Whether it locks so many more. What a change does to others is a condition of the commit."""
-    return t.renews and t.locked + keys <= SQL_LOCKED_KEYS_MAX
+    return t.renews and t.may_lock and t.locked + keys <= SQL_LOCKED_KEYS_MAX
 
 
 async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> Collection[bytes]:

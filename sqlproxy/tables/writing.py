@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
-from kv.base.limits import SQL_LOAD_SLICE_ROWS, SQL_PIECE_BYTES
+from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_LOAD_SLICE_ROWS, SQL_PIECE_BYTES
 from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from sqlproxy.front.binding.dml import no_arbiter
 from sqlproxy.front.bound.env import Env
@@ -221,8 +221,9 @@ def _by_column(rows: Sequence[Sequence[Compiled | None]]) -> list[list[Fn]] | No
 class InsertPlan:
     """INSERT of VALUES, or of rows that somebody else made (`rows`)."""
 
-    def __init__(self, insert: Insert) -> None:
-        self.insert = insert
+    def __init__(self, insert: Insert, *, loads: bool = False) -> None:
+        """`loads`: its rows are a part of many."""
+        self.insert, self._loads = insert, loads
         table = self.table = insert.target.table
         self._places = places(table, [column.id for column in insert.columns])
         self._check_identities(insert)
@@ -402,12 +403,15 @@ class InsertPlan:
     async def _write_many(
         self, work: Work, writer: TableWriter, columns: Sequence[Sequence[object]]
     ) -> None:
-        """What `run` does row by row."""
+        """What `run` does row by row. Many rows lock none of their keys, so that their transaction
+        needs no memory for all of them: of two that want one key the later commit is refused.
+        """
         parts = writer.encoded(columns)
         for n, (keys, _, absent) in enumerate(parts):
             if not absent or work.alone:
                 continue
-            await lock_keys(work.t, self.table, keys)
+            if not self._loads and len(keys) < SQL_COPY_BATCH_ROWS:
+                await lock_keys(work.t, self.table, keys)
             for at, there in enumerate(await found_at(work.t, keys)):
                 if there is not None:
                     raise self._taken(writer, columns, keys[at], None if n else at)

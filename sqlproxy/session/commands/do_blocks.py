@@ -24,6 +24,7 @@ _RAISED: Final = "P0001"
 
 async def do(bind: Bind, session: State, bound: s.Do) -> str:
     """`bind`: a statement to its values. Raises SqlError, KvorumError."""
+    session.block.lone = False  # none of its statements is a transaction by itself
     await _block(bind, session, bound.block)
     return "DO"
 

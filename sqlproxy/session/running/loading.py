@@ -122,7 +122,7 @@ class Loader:
         insert = s.Insert(
             text="", tree={}, target=copy.target, columns=copy.columns, overriding="system"
         )
-        self._plan = InsertPlan(insert)
+        self._plan = InsertPlan(insert, loads=True)
         self._chosen = None if copy.where is None else _Chosen(session, copy, copy.where)
         self._session, self._declared = session, prepared.declared
         block = session.block

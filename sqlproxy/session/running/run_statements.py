@@ -32,7 +32,7 @@ from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import each, reserve, supply
 from sqlproxy.session.shared.prepared import Prepared, plan_of
-from sqlproxy.session.state.block import Sole
+from sqlproxy.session.state.block import RENEWING, Sole
 from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
@@ -408,6 +408,8 @@ def _part(
     """Makes one change of several in a statement."""
 
     async def run(prepared: Prepared) -> Outcome:
+        modes = session.modes()  # it is not run again, so it waits
+        await session.block.work(modes, locks=modes.isolation in RENEWING)
         outcome = await _changed(session, prepared, values, touched, alone=False)
         session.block.outcomes.append(outcome.without_rows())
         session.block.wrote = session.block.wrote or not prepared.bound.target.table.private

@@ -1,8 +1,10 @@
 """The end of a transaction: checks, the commit, a statement that runs again, what goes with it.
 
-A statement that is a transaction by itself is run again when its commit met a conflict, with the
-same values, until it fits or SQL_RUNS_MAX is reached; its rows went out already, so it may only end
-as it ended before: otherwise the client gets the conflict (40001), as inside a block.
+A change that is a transaction by itself is committed before anything of it goes out, and run again
+when its commit met a conflict, with the same values, until it fits or SQL_RUNS_MAX is reached; at
+READ COMMITTED it locks its rows the second time that it runs again, and waits instead. What was
+sent without saying that nothing follows has told its rows already, so it may only end as it ended
+before: otherwise the client gets the conflict (40001), as inside a block.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from kv.base.errors import KeyLocked, KvorumError, WriteConflict
 from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
 from sqlproxy.session.running.environment import environment
-from sqlproxy.session.state.block import Sole, is_conflict
+from sqlproxy.session.state.block import RENEWING, Sole, is_conflict
 from sqlproxy.session.state.notes import Notes
 from sqlproxy.session.state.outcomes import refused, runs_again, violated
 from sqlproxy.session.state.state import State
@@ -22,6 +24,15 @@ from sqlproxy.tables.row_locking import lock_timed_out
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import SqlError
 from txn.transaction import Transaction
+
+
+async def commit_sole(session: State, sole: Sole) -> Outcome:
+    """Commit what is all that its transaction does, before its rows go out; what came of it in the
+    end. Raises SqlError.
+    """
+    sole.told = False
+    await commit(session)
+    return sole.outcome
 
 
 async def commit(session: State) -> None:
@@ -92,11 +103,11 @@ async def _commit(
         most = min(RETRY_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST << runs)
         await asyncio.sleep(most * session.services.random() / 1000)
         runs += 1
-        await block.work(modes)
+        await block.work(modes, locks=runs > 2 and modes.isolation in RENEWING)
         before = sole.outcome
-        outcome = await sole.again()
+        outcome = sole.outcome = await sole.again()
         await check_constraints(session, every=True)
-        if (outcome.count, outcome.rows) != (before.count, before.rows):
+        if sole.told and (outcome.count, outcome.rows) != (before.count, before.rows):
             await block.roll_back()
             raise SqlError(
                 "40001",

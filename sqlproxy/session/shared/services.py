@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from kv.base.limits import SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock
 from kv.base.rights import Identity
 from kv.base.tenants import Tenants
@@ -145,7 +144,7 @@ class Services:
     plans: Plans = field(default_factory=Plans)
     roster: Roster = field(default_factory=Roster)
     memory: Share = field(default_factory=Share)
-    statement_memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
+    session_defaults: Mapping[str, str] = field(default_factory=dict)
     trimming: Trimming | None = None
     private_ids: PrivateIds = field(default_factory=PrivateIds)
     audit: Audit | None = None

@@ -26,7 +26,7 @@ from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.notes import NoteMark, Notes
-from sqlproxy.session.state.settings import Marked
+from sqlproxy.session.state.settings import READ_COMMITTED, Marked
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import (
@@ -43,7 +43,7 @@ from txn.shared.wait_terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"
-RENEWING: Final = ("read committed", "read uncommitted")
+RENEWING: Final = (READ_COMMITTED, "read uncommitted")
 _CONTROL: Final = frozenset({s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo})
 _SETTINGS: Final = frozenset({s.SetTransaction, s.SetVariable, s.Reset, s.Show})
 _OTHERS: Final = frozenset(
@@ -59,7 +59,7 @@ class Modes:
     COMMITTED. `at`: a timestamp of the past, 0 = its own begin.
     """
 
-    isolation: str = "repeatable read"
+    isolation: str = READ_COMMITTED
     read_only: bool = False
     deferrable: bool = False
     at: int = 0
@@ -78,10 +78,13 @@ class _Savepoint:
 
 @dataclass(slots=True)
 class Sole:
-    """The one statement of an implicit transaction, in case that it has to run again."""
+    """The one statement of an implicit transaction, in case that it has to run again. `told`: its
+    outcome may have gone out.
+    """
 
     again: Callable[[], Awaitable[Outcome]]
     outcome: Outcome
+    told: bool = True
 
 
 class Block:

@@ -36,7 +36,8 @@ from sqlproxy.values.memory import SETTING
 
 SERVER_VERSION: Final = "15.0"
 SERVER_VERSION_NUM: Final = "150000"
-ISOLATION_LEVELS: Final = ("serializable", "repeatable read", "read committed", "read uncommitted")
+READ_COMMITTED: Final = "read committed"
+ISOLATION_LEVELS: Final = ("serializable", "repeatable read", READ_COMMITTED, "read uncommitted")
 _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
 _FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
 _DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
@@ -286,7 +287,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("default_transaction_deferrable", "off", boolean, "Of new transactions."),
         Setting(
             "default_transaction_isolation",
-            "repeatable read",
+            READ_COMMITTED,
             _isolation,
             "serializable, repeatable read or read committed.",
         ),
@@ -334,7 +335,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("synchronize_seqscans", "on", boolean, "Decides nothing here."),
         Setting("TimeZone", "UTC", _time_zone, "Of timestamps with time zone.", reported=True),
         Setting("transaction_deferrable", "off", boolean, "Of this transaction; no one waits."),
-        Setting("transaction_isolation", "repeatable read", _isolation, "Of this transaction."),
+        Setting("transaction_isolation", READ_COMMITTED, _isolation, "Of this transaction."),
         Setting("transaction_read_only", "off", boolean, "Of this transaction."),
         Setting("xmloption", "content", _any, "There is no XML."),
         Setting("role", "none", _any, "Whose privileges count; none: the user's."),
@@ -356,13 +357,12 @@ class Settings:
     def __init__(
         self,
         given: Mapping[str, str],
-        memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+        usual: Mapping[str, str] | None = None,
     ) -> None:
-        """`given`: of the client's start-up; they are the session's defaults. `memory`: the node's
-        default of statement_memory_bytes. Raises SqlError.
+        """`given`: of the client's start-up; they are the session's defaults. `usual`: the node's,
+        where they are others than ours. Raises SqlError.
         """
-        self._defaults = {key: one.default for key, one in SETTINGS.items()}
-        self._defaults[SETTING] = str(memory)
+        self._defaults = {key: one.default for key, one in SETTINGS.items()} | dict(usual or {})
         self._usual = {key: self._defaults[key] for key in _SPECIAL}
         for name, value in given.items():
             key = name.lower()

@@ -79,10 +79,10 @@ class State:
         tenants = services.tenants
         self.tenant: Final = tenants.user(identity.name)
         self.place: Final = tenants.namespace(database)
-        self.budget: Final = Budget(services.memory, services.statement_memory)
+        self.settings: Final = Settings(given, services.session_defaults)
+        self.budget: Final = Budget(services.memory, int(self.settings.get(SETTING)))
         self.held: Final = Held(self.budget)  # of the statement under way
         self._seen = -1  # how often settings had changed when the budget heard of them
-        self.settings: Final = Settings(given, services.statement_memory)
         self.settings.fix("session_authorization", self.user)
         book = services.catalogs.roles
         self.permits: Final = Permits(identity, self.settings, book, stranger=stranger)

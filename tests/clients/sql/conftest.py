@@ -7,13 +7,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
 
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+
+REPEATABLE_READ: Final = "-c default_transaction_isolation=repeatable\\ read"
+"""Options of a connection whose blocks lock nothing until they commit."""
 
 
 @dataclass(frozen=True)

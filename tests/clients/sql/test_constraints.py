@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.clients.sql.conftest import Sql
+from tests.clients.sql.conftest import REPEATABLE_READ, Sql
 
 pytestmark = pytest.mark.cluster
 
@@ -133,7 +133,8 @@ def test_p5_foreign_key_to_a_unique_key_and_to_itself(family: psycopg.Connection
 def test_p5_parent_and_child_race(sql: Sql, family: psycopg.Connection) -> None:
     """A child that comes while its parent goes: only one of both is committed."""
     family.execute("CREATE TABLE k (id int PRIMARY KEY, p int REFERENCES p)")
-    with sql.connect() as one, sql.connect() as two:
+    options = REPEATABLE_READ
+    with sql.connect(options=options) as one, sql.connect(options=options) as two:
         one.execute("DELETE FROM p WHERE id = 1")
         two.execute("INSERT INTO k VALUES (1, 1)")
         one.commit()

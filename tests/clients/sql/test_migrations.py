@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.clients.sql.conftest import Sql
+from tests.clients.sql.conftest import REPEATABLE_READ, Sql
 
 pytestmark = pytest.mark.cluster
 
@@ -56,7 +56,8 @@ def test_definitions_do_not_go_on_behind_changes_that_are_refused(
     """The commit before the definition loses to another client: nothing of either may stay."""
     db.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
     db.execute("INSERT INTO t VALUES (1, 0)")
-    with sql.connect(options="-c kvorum.autocommit_before_ddl=on", autocommit=True) as asked:
+    options = "-c kvorum.autocommit_before_ddl=on " + REPEATABLE_READ
+    with sql.connect(options=options, autocommit=True) as asked:
         asked.execute("BEGIN")
         asked.execute("UPDATE t SET a = a + 1")
         db.execute("UPDATE t SET a = 10")

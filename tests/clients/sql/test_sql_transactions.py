@@ -19,7 +19,7 @@ from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from kv.base.limits import TXN_TTL_MS_DEFAULT
-from tests.clients.sql.conftest import Sql
+from tests.clients.sql.conftest import REPEATABLE_READ, Sql
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,7 @@ def values(conn: psycopg.Connection) -> dict[int, int]:
 
 def test_p10_block_reads_its_own_writes_and_one_snapshot(sql: Sql, t: psycopg.Connection) -> None:
     """Inside a block: its own rows, nobody else's; outside: nothing before COMMIT."""
-    with sql.connect() as one:
+    with sql.connect(options=REPEATABLE_READ) as one:
         assert values(one) == {1: 10, 2: 20}
         one.execute("UPDATE t SET v = v + 1 WHERE id = 1")
         one.execute("INSERT INTO t VALUES (3, 30)")
@@ -101,7 +101,8 @@ def test_p10_failed_block_takes_nothing_but_its_end(sql: Sql, t: psycopg.Connect
 
 def test_p11_lost_update_is_impossible(sql: Sql, t: psycopg.Connection) -> None:
     """Two blocks that read and write one row: the second is refused with 40001 and a detail."""
-    with sql.connect() as one, sql.connect() as two:
+    options = REPEATABLE_READ
+    with sql.connect(options=options) as one, sql.connect(options=options) as two:
         for conn in (one, two):
             conn.execute("SELECT v FROM t WHERE id = 1")
         one.execute("UPDATE t SET v = v + 1 WHERE id = 1")
@@ -213,7 +214,7 @@ def test_p10_for_update_of_a_newer_row_is_a_conflict_at_once(
     """A block with one snapshot would compute from a row that is no more."""
     for change in ("UPDATE t SET v = v + 1", "DELETE FROM t"):
         for query in LOCKING[:2]:
-            with sql.connect() as one:
+            with sql.connect(options=REPEATABLE_READ) as one:
                 one.execute("SELECT 1 FROM t")
                 t.execute(change + " WHERE id = 1")
                 with pytest.raises(psycopg.errors.SerializationFailure):
@@ -502,7 +503,7 @@ def test_p10_a_statement_that_fails_when_it_runs_again_leaves_nothing(
     db.execute("CREATE TABLE n (id int PRIMARY KEY, v int CHECK (v >= 0))")
     db.execute("INSERT INTO p VALUES (1), (2)")
     db.execute("INSERT INTO n VALUES (1, 1), (2, 1)")
-    with sql.connect(autocommit=True) as one:
+    with sql.connect(autocommit=True, options=REPEATABLE_READ) as one:
         for text, meanwhile, state in (
             (b"INSERT INTO child VALUES (1, 1)", "DELETE FROM p WHERE id = 1", "23503"),
             (b"UPDATE n SET v = v - 1", "UPDATE n SET v = 0 WHERE id = 2", "23514"),
@@ -523,7 +524,7 @@ def test_p10_what_was_read_behind_a_statement_holds_when_it_is_committed(
     """UPDATE and SELECT before one Sync are one transaction: behind a conflict the UPDATE alone ran
     again, and the SELECT had told what never was.
     """
-    with sql.connect(autocommit=True) as one:
+    with sql.connect(autocommit=True, options=REPEATABLE_READ) as one:
         one.pgconn.enter_pipeline_mode()
         assert executed(one, b"UPDATE t SET v = v + 1 WHERE id = 1").status == ExecStatus.COMMAND_OK
         assert executed(one, b"SELECT v FROM t WHERE id = 1").get_value(0, 0) == b"11"
@@ -537,7 +538,7 @@ def test_p10_reads_before_one_sync_are_of_one_snapshot(sql: Sql, t: psycopg.Conn
     """Statements of a pipeline are one transaction: two SELECTs by key told two moments, and what
     an UPDATE behind one was decided on could have changed.
     """
-    with sql.connect(autocommit=True) as one:
+    with sql.connect(autocommit=True, options=REPEATABLE_READ) as one:
         one.pgconn.enter_pipeline_mode()
         assert executed(one, b"SELECT v FROM t WHERE id = 1").get_value(0, 0) == b"10"
         t.execute("UPDATE t SET v = 100 WHERE id = 1")

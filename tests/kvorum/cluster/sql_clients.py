@@ -22,7 +22,7 @@ from kv.base.rights import Identity
 from kv.base.tenants import Tenants
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
-from kvorum.verify.workloads.base import Workload
+from kvorum.verify.workloads.base import READ_COMMITTED, Workload
 from procedures.engine.client import ProcedureClient
 from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.sequence_pool import SequencePool
@@ -48,9 +48,12 @@ class Away(Exception):
 class Sql:
     """What a client of the simulation has instead of a socket. Raises SqlError, Away."""
 
-    def __init__(self, db: AsyncDatabase, chance: random.Random) -> None:
+    def __init__(
+        self, db: AsyncDatabase, chance: random.Random, level: str = "read committed"
+    ) -> None:
+        """`level`: of isolation, where a statement says no other."""
         backend = cast(Any, db)._backend
-        self._chance = chance
+        self._chance, self._level = chance, level
         kv, txn = backend.kv, backend.txn
         timers = txn.timers
         self.presence = Presence(txn, timers, chance.randbytes(16))
@@ -111,7 +114,8 @@ class Sql:
     async def _open(self) -> Any:
         try:
             sessions = SqlSessions(self.services)
-            return await sessions.open(Identity("kvorum", "loopback"), "", NAMESPACE, {})
+            given = {"default_transaction_isolation": self._level}
+            return await sessions.open(Identity("kvorum", "loopback"), "", NAMESPACE, given)
         except KvorumError as error:
             raise as_sql_error(error) from error
 
@@ -135,6 +139,7 @@ class Sql:
 
     async def _do(self, text: str, values: Sequence[Any], sync: bool) -> tuple[str, list[Any]]:
         session = self.session
+        session.lone = sync
         try:
             prepared = await session.parse(text, ())
             if sync and prepared.short is not None and not session.portals:
@@ -210,7 +215,9 @@ _open: WeakKeyDictionary[Client, Sql] = WeakKeyDictionary()
 def sql_of(client: Client) -> Sql:
     found = _open.get(client)
     if found is None:
-        found = _open[client] = Sql(client.db, random.Random(client.chance.rng.token(8)))
+        level = "read committed" if client.isolation == READ_COMMITTED else "repeatable read"
+        chance = random.Random(client.chance.rng.token(8))
+        found = _open[client] = Sql(client.db, chance, level)
     return found
 
 

@@ -201,7 +201,8 @@ class Bank(Load):
                 return self._in_block(conn, how)
 
     def _in_block(self, conn: psycopg.Connection, how: str) -> dict[str, int]:
-        conn.execute(f"BEGIN {'READ ONLY' if how == 'block' else 'ISOLATION LEVEL SERIALIZABLE'}")
+        level = "REPEATABLE READ READ ONLY" if how == "block" else "SERIALIZABLE"
+        conn.execute(f"BEGIN ISOLATION LEVEL {level}")
         found: dict[str, int] = {}
         for name in self._names:
             found |= conn.execute("SELECT id, v FROM bank WHERE id = %s", (name,)).fetchall()
@@ -215,7 +216,8 @@ class Bank(Load):
         op = self._h.invoke(client, "transfer", args)
         try:
             conn = client.use()
-            conn.execute(client.chance.choice(("BEGIN", "BEGIN ISOLATION LEVEL SERIALIZABLE")))
+            level = client.chance.choice(("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"))
+            conn.execute(f"BEGIN ISOLATION LEVEL {level}")
             result = self._moved(client, conn, args)
         except psycopg.Error as error:
             self._h.refused(op, client, error)

@@ -4,12 +4,13 @@ tests/kvorum/cluster/sql_simulated.py.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from kvorum.verify.anomaly import Anomaly
 from kvorum.verify.checkers import linearizable
 from kvorum.verify.client import Client
 from kvorum.verify.history import History
+from kvorum.verify.workloads.base import ISOLATIONS, READ_COMMITTED
 from tests.kvorum.cluster.sql_clients import Sql, SqlWorkload
 
 
@@ -189,6 +190,7 @@ class Counters(SqlWorkload):
 class Bank(SqlWorkload):
     name: ClassVar = "sql-bank"
     about: ClassVar = "transfers in blocks, with savepoints and a journal"
+    isolations: ClassVar = (*ISOLATIONS, READ_COMMITTED)
     tables: ClassVar = (
         "CREATE TABLE b (id text PRIMARY KEY, v int NOT NULL CHECK (v >= 0))",
         "CREATE TABLE j (id text PRIMARY KEY, a text, b text, amount int)",
@@ -236,7 +238,7 @@ class Bank(SqlWorkload):
         args = {"how": "sql"}
         if steady or client.chance.happens(0.5):
             return await self.record(client, f, args, scan, reads=True)
-        return await self.block(client, f, args, keys, "BEGIN READ ONLY", reads=True)
+        return await self.block(client, f, args, keys, SNAPSHOT, reads=True)
 
     async def final(self, client: Client) -> bool:
         async def journal(sql: Sql) -> dict[str, Any]:
@@ -248,8 +250,16 @@ class Bank(SqlWorkload):
         return await self.record(client, "final journal", None, journal, reads=True)
 
 
+SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_LEVELS: Final = {
+    "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    "serializable": "BEGIN ISOLATION LEVEL SERIALIZABLE",
+    READ_COMMITTED: "BEGIN",
+}
+
+
 def _begin(client: Client) -> str:
-    return "BEGIN ISOLATION LEVEL SERIALIZABLE" if client.isolation == "serializable" else "BEGIN"
+    return _LEVELS[client.isolation]
 
 
 class Appends(SqlWorkload):
@@ -374,6 +384,7 @@ class Skew(SqlWorkload):
 class Family(SqlWorkload):
     name: ClassVar = "sql-family"
     about: ClassVar = "foreign keys, also deferred and cascading: no orphan in any snapshot"
+    isolations: ClassVar = (*ISOLATIONS, READ_COMMITTED)
     tables: ClassVar = (
         "CREATE TABLE p (id int PRIMARY KEY, note text)",
         "CREATE TABLE strict (id int PRIMARY KEY, p int REFERENCES p (id))",
@@ -426,7 +437,7 @@ class Family(SqlWorkload):
                 orphans += [[table, *row] for row in rows if row[1] not in parents]
             return orphans
 
-        return await self.block(client, f, None, run, "BEGIN READ ONLY", reads=True)
+        return await self.block(client, f, None, run, SNAPSHOT, reads=True)
 
     async def final(self, client: Client) -> bool:
         return await self._look(client, "final read", steady=True)

@@ -103,7 +103,8 @@ def test_p10_a_failed_transaction_says_nothing_and_hears_nothing() -> None:
         listener, one, two = (at(cluster.nodes[n]) for n in (1, 2, 3))
         await does(listener, "CREATE TABLE t (id int PRIMARY KEY, v int)", "LISTEN jobs")
         await does(one, "INSERT INTO t VALUES (1, 0)")
-        await does(one, "BEGIN", "LISTEN own", "UPDATE t SET v = 1", "NOTIFY jobs, 'refused'")
+        await does(one, "BEGIN ISOLATION LEVEL REPEATABLE READ", "LISTEN own")
+        await does(one, "UPDATE t SET v = 1", "NOTIFY jobs, 'refused'")
         await does(two, "UPDATE t SET v = 2")
         with pytest.raises(SqlError) as caught:
             await does(one, "COMMIT")
