@@ -1,9 +1,10 @@
 """SQL against PostgreSQL 15 on the same machine: `python -m bench.sql
-[points|bulk|index|sets|paths]` prints JSON lines.
+[points|tpcb|bulk|index|sets|paths]` prints JSON lines.
 
     points   pgbench as the client of both: SELECT, INSERT and UPDATE of one row by primary key,
              each a transaction, prepared; and the same SELECT not prepared, whose plan is
              remembered by its text (`-M extended`). CLIENTS connections
+    tpcb     pgbench's own transactions at READ COMMITTED, -N and -S, scale SCALE (10), prepared
     bulk     COPY, INSERT of 1,000 rows, scans, aggregates, joins (bench/sql_bulk.py)
     index    latency of point reads beside CREATE INDEX (bench/sql_index.py)
     sets     IN, NOT IN, = ANY, <> ALL of thousands of values (bench/sql_sets.py)
@@ -40,6 +41,7 @@ from bench.stats import Record, per_op_us
 CLIENTS = tuple(int(n) for n in os.environ.get("CLIENTS", "16,64").split(","))
 SECONDS = int(os.environ.get("SECONDS", "5"))
 PROCESSES = tuple(int(n) for n in os.environ.get("PROCESSES", "0").split(","))
+SCALE = int(os.environ.get("SCALE", "10"))
 ROWS = 10_000
 POSTGRES_BIN = Path(os.environ.get("POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
 SCRIPTS = {
@@ -104,38 +106,30 @@ def prepare(port: int) -> None:
                 copy.write_row((n, f"value {n}", n))
 
 
+def pgbench(port: int, *words: str) -> str:
+    """What it prints."""
+    address = ("-h", "127.0.0.1", "-p", str(port), "-U", "kvorum")
+    return subprocess.run(
+        ["pgbench", *address, *words, "postgres"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=SECONDS + 600,
+    ).stdout
+
+
 def run(port: int, pid: int, script: str, clients: int) -> Record:
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(SCRIPTS[script])
         file.flush()
         mode = "extended" if "not prepared" in script else "prepared"
-        before = tree_cpu_s([pid])
-        done = subprocess.run(
-            [
-                "pgbench",
-                "-n",
-                "-M",
-                mode,
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(port),
-                "-U",
-                "kvorum",
-                "-c",
-                str(clients),
-                "-T",
-                str(SECONDS),
-                "-f",
-                file.name,
-                "postgres",
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SECONDS + 60,
-        ).stdout
-        spent = tree_cpu_s([pid]) - before
+        return timed(port, pid, clients, "-M", mode, "-f", file.name)
+
+
+def timed(port: int, pid: int, clients: int, *words: str) -> Record:
+    before = tree_cpu_s([pid])
+    done = pgbench(port, "-n", "-c", str(clients), "-T", str(SECONDS), *words)
+    spent = tree_cpu_s([pid]) - before
     count = int(_number(r"actually processed: (\d+)", done))
     rate = float(_number(r"tps = ([\d.]+)", done))
     latency = float(_number(r"latency average = ([\d.]+)", done))
@@ -152,9 +146,20 @@ def points(system: str, port: int, pid: int) -> Iterator[Record]:
             yield {**case, **run(port, pid, script, clients)}
 
 
+def tpcb(system: str, port: int, pid: int) -> Iterator[Record]:
+    """pgbench's transactions, on one server."""
+    pgbench(port, "-i", "-I", "dtgp", "-q", "-s", str(SCALE))
+    for case, words in (("tpc-b", ()), ("tpc-b -N", ("-N",)), ("tpc-b -S", ("-S",))):
+        for clients in CLIENTS:
+            time.sleep(0.5)
+            told = {"bench": "sql", "system": system, "case": case, "clients": clients}
+            yield {**told, **timed(port, pid, clients, "-M", "prepared", *words)}
+
+
 def main() -> None:
     kinds = {
         "points": points,
+        "tpcb": tpcb,
         "bulk": sql_bulk.measured,
         "index": sql_index.measured,
         "sets": sql_sets.measured,

@@ -50,7 +50,7 @@ async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any
     finally:
         session.services.catalogs.forget(session.database)
         if not session.block.wrote:
-            await session.block.renew()
+            await session.block.renew(keep=fresh)
     if before is not None:
         await session.rebound(before)
     return found

@@ -306,9 +306,15 @@ class Block:
         if self.notes:
             self.notes = Notes()
 
-    async def renew(self) -> None:
-        """Go on with a new snapshot: what was declared since is to be seen. Nothing was written."""
+    async def renew(self, *, keep: bool) -> None:
+        """Go on with a new snapshot: what was declared since is to be seen. Nothing was written.
+        `keep`: rows that READ COMMITTED has locked stay so. (What changes a table that is there
+        would wait for them.)
+        """
         assert not self.wrote
+        if keep and self._t is not None and self._t.renews:
+            await self._t.renew()
+            return
         t, self._t = self._t, None
         if t is not None:
             await t.abort()

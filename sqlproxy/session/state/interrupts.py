@@ -83,6 +83,18 @@ class Interrupts:
         finally:
             self._deaf = False
 
+    async def attempt(self, work: Awaitable[T]) -> T:
+        """A part of a commit that has written nothing yet, and may wait: it is cancelled as any
+        piece of a statement. Raises SqlError.
+        """
+        try:
+            if self._missed is not None:
+                raise self._missed
+            self._deaf = False
+            return await self.guard(work)
+        finally:
+            self._deaf = True
+
     def listen(self, waited_s: float) -> None:
         """What was to be committed so long is not, and would be tried again. Raises SqlError: that
         is not wanted any more.
