@@ -323,6 +323,7 @@ class Transaction(TxnReads):
         )
         self._reads = ReadSet() if serializable else None  # everything it reads
         self._holds: ReadSet | None = None  # what it asked for, when not everything
+        self._since = 0  # as of when the oldest range of these was read, if not at the beginning
         self._began = client.clock.monotonic()
         self._version = 0
         self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
@@ -502,9 +503,14 @@ class Transaction(TxnReads):
             self._held().add_key(key)
 
     def hold_range(self, start: bytes, end: bytes) -> None:
-        """The same of all keys of `[start, end)`, those too that are not there."""
-        if start < PRIVATE:
-            self._held().add_range(start, end)
+        """The same of all keys of `[start, end)`, those too that are not there. What renews its
+        snapshot has read them as of the one that it has now.
+        """
+        if start >= PRIVATE:
+            return
+        self._held().add_range(start, end)
+        if self.renews:
+            self._since = min(self._since or self.read_ts, self.read_ts)
 
     def _held(self) -> ReadSet:
         self._check_open()
@@ -677,6 +683,7 @@ class Transaction(TxnReads):
             locked=locks is not None,
             shared=bool(shared) and self._reads is None,
             beaten=locks is not None and locks.beaten,
+            since=self._since,
         )
         self._trace = CommitTrace(client.timers.monotonic)
         try:

@@ -90,6 +90,11 @@ def _strength(value: object) -> None:
         )
 
 
+def _since(value: object) -> None:
+    if type(value) is not int or not 0 < value < MAX:
+        raise InvalidArgument(f"option since must be a timestamp, got {value!r:.40}")
+
+
 def _priority(value: object) -> None:
     if type(value) is not int or not -1 <= value <= 1:
         raise InvalidArgument(
@@ -136,6 +141,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     # of a serializable transaction (kv.mvcc.validate); keys rise, ranges, too, and do not overlap:
     "reads": _reads("reads"),  # keys that it read here
     "ranges": _reads("ranges"),  # [start, end) that it read here, end b"" = no bound
+    "since": _since,  # … as of this moment, behind its beginning
     # of a parallel commit (kv.mvcc.recover):
     "stage": _stage,  # with the anchor: the keys of all intents, a list for each part
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced

@@ -76,12 +76,21 @@ class Checked:
 
 
 def validate(
-    view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms: int, user: str = ""
+    view: View,
+    reads: Reads,
+    *,
+    start_ts: int,
+    commit_ts: int,
+    now_ms: int,
+    user: str = "",
+    since: int = 0,
 ) -> None:
-    """Check that `reads` hold from start_ts to commit_ts; hold nothing. Raises WriteConflict,
-    KeyLocked, TxnAborted, Corruption; TooLarge if one step is not enough for it: then use `guard`.
+    """Check that `reads` hold from start_ts to commit_ts, ranges from `since`, if they were read
+    then; hold nothing. Raises WriteConflict, KeyLocked, TxnAborted, Corruption; TooLarge if one
+    step is not enough for it: then use `guard`.
     """
-    checked = _check(view, reads, [start for start, _ in reads.ranges], start_ts, user, now_ms)
+    begin = [start for start, _ in reads.ranges]
+    checked = _check(view, reads, begin, start_ts, user, now_ms, since)
     if checked.left(reads):
         raise TooLarge(
             f"the ranges that transaction {start_ts} read have more than {GUARD_ROWS} rows or "
@@ -101,10 +110,11 @@ def look(
     now_ms: int,
     user: str = "",
     shared: bool = False,
+    since: int = 0,
 ) -> Checked:
     """Check what can be checked at once; a range goes on where the transaction's guard ends.
-    `user`: whose it is. `shared`: what it has locked holds, whenever it was written. Raises
-    WriteConflict, KeyLocked, TxnAborted, Corruption.
+    `user`: whose it is. `shared`: what it has locked holds, whenever it was written. `since`: as
+    that of `validate`. Raises WriteConflict, KeyLocked, TxnAborted, Corruption.
     """
     held = view.guards.by_at if view.guards else _NOTHING
     if shared:
@@ -112,7 +122,7 @@ def look(
         reads = reads._replace(keys=keys)
     mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
     begin = [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)]
-    checked = _check(view, reads, begin, start_ts, user, now_ms)
+    checked = _check(view, reads, begin, start_ts, user, now_ms, since)
     before = (old.before_ts or MAX for old in mine if old is not None)
     checked.before_ts = min(checked.before_ts, *before, MAX)
     return checked
@@ -211,10 +221,13 @@ def _check(
     start_ts: int,
     user: str,
     now_ms: int,
+    since: int,
 ) -> Checked:
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
     checked = Checked(_keys_until(view, reads.keys, start_ts), [end for _, end in reads.ranges])
-    looked = _look_through(view, reads.ranges, begin, start_ts, checked) if reads.ranges else []
+    looked: list[Range] = []
+    if reads.ranges:
+        looked = _look_through(view, reads.ranges, begin, max(start_ts, since), checked)
     _check_intents(view, reads.keys, looked, start_ts, user, now_ms)
     return checked
 

@@ -255,6 +255,8 @@ def _check_reads(options: dict[str, Any]) -> None:
         check_key("option reads: a key", key)
     if not all(map(lt, reads, islice(reads, 1, None))):
         raise InvalidArgument("option reads: keys must rise: they are not sorted, or one is twice")
+    if "since" in options and "ranges" not in options:
+        raise InvalidArgument("option since says when the ranges were read, and there are none")
     last: bytes | None = b""
     for row in options.get("ranges", ()):
         if type(row) is not list or len(row) != 2:

@@ -60,7 +60,15 @@ def _write(view: View, r: methods.Write, ts: int, now_ms: int, m: Mutations) -> 
         owner=r.options.get("owner", "") if r.options else "",
     )
     if (reads := _reads(r.options)) is not None and not m.empty:  # no echo of a commit
-        validate(view, reads, start_ts=r.start_ts, commit_ts=ts, now_ms=now_ms, user=m.user)
+        since = (r.options or NONE).get("since", 0)
+        validate(
+            *(view, reads),
+            start_ts=r.start_ts,
+            commit_ts=ts,
+            now_ms=now_ms,
+            user=m.user,
+            since=since,
+        )
     return [version]
 
 
@@ -196,7 +204,14 @@ def _prewrite_guarded(
     in each) only if they are whole, and hold at any timestamp.
     """
     shared = "shared" in options
-    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms, user=m.user, shared=shared)
+    checked = look(
+        *(view, reads),
+        start_ts=r.start_ts,
+        now_ms=now_ms,
+        user=m.user,
+        shared=shared,
+        since=options.get("since", 0),
+    )
     left, holds = checked.left(reads), checked.before_ts == MAX
     fence = "fence" in options and holds and not left
     done = _intents(view, r, options, ts, now_ms, m, fence=fence)

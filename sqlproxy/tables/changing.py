@@ -340,6 +340,25 @@ class TableWriter:
                 taken[n] = Taken(of.codec.index.name, row_key, at)
         return taken
 
+    async def lock_gone(
+        self, t: Transaction, olds: Sequence[Stored], rows: Sequence[Row | None]
+    ) -> None:
+        """READ COMMITTED: unique keys that rows give up are locked, too: who wants one of them has
+        to wait for that. `rows`: what takes their place; None: nothing.
+        """
+        if not t.renews or not any(index.unique for index in self._indexes):
+            return
+        keys: list[bytes] = []
+        for old, row in zip(olds, rows, strict=True):
+            for index in self._indexes:
+                had = index.stored(old.values) if index.unique else None
+                if had is None or not had[2]:
+                    continue
+                made = None if row is None or not index.adds else index.entry(row)
+                if made is None or made[0] != had[0]:
+                    keys.append(had[0])
+        await lock_keys(t, self.table, keys, renews=False)
+
     def apart(self, rows: Sequence[Row]) -> bool:
         """Whether no two of them want what only one may have."""
         wanted = [at for _, at, _ in self._wanted(rows, ())]

@@ -5,9 +5,9 @@ holds its parent's key, a parent that goes holds the range in which its children
 child that comes and its parent that goes at the same time only one is committed. A child therefore
 also conflicts with any other change of its parent row: PostgreSQL's FOR KEY SHARE is finer.
 
-At READ COMMITTED both lock instead: a child shares its parent's key (decision 1560), and what goes
-locks it before it looks for children, so that none can come then, whoever commits it. The children
-that it finds are locked, too, and looked at again, as PostgreSQL's triggers do it.
+At READ COMMITTED both lock, too: a child shares its parent's key (decision 1560), and what goes
+locks it before it looks for children, at a snapshot of then; the range holds since that one. The
+children that it finds are locked, and looked at again, as PostgreSQL's triggers do it.
 
 Parents are looked for at the end of the statement, so that rows of one statement may refer to each
 other; what happens to children of rows that went (NO ACTION, RESTRICT, CASCADE, SET NULL, SET
@@ -33,7 +33,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.tables.row_locking import has_room, lock_changed, lock_keys, share_keys
+from sqlproxy.tables.row_locking import lock_changed, lock_keys, share_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
@@ -196,13 +196,12 @@ async def check_deferred(
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())
         keys = list(wanted)
-        locked = has_room(t, len(keys))
         held = await _held(t, parent, keys)
         if t.renews and not all(held.values()):
             await t.renew()
         for at, there in held.items():
             values, gone = wanted[at]
-            if not there and await children.referring(child, key, values, locked=locked):
+            if not there and await children.referring(child, key, values):
                 raise (
                     _still_referenced(tables, parent, child, key, values)
                     if gone
@@ -257,8 +256,8 @@ class Children:
             if lost:
                 left = [values for one in lost if None not in (values := _values(one.old, at))]
                 keys = [_parent_key(table, key, values) for values in left]
-                locked = await lock_keys(self._t, table, keys)
-                await self._follow(table, child, key, lost, at, locked=locked)
+                await lock_keys(self._t, table, keys)
+                await self._follow(table, child, key, lost, at)
 
     async def _follow(
         self,
@@ -267,8 +266,6 @@ class Children:
         key: ForeignKey,
         lost: Sequence[Gone],
         at: Sequence[int],
-        *,
-        locked: bool,
     ) -> None:
         mine = places(child, key.columns)
         removed: list[Gone] = []
@@ -281,7 +278,7 @@ class Children:
             if later is not None and action == NO_ACTION and later.defers(key):
                 later.add(child.id, key, values, gone=True)
                 continue
-            rows = await self.referring(child, key, values, locked=locked)
+            rows = await self.referring(child, key, values)
             for row in await self._locked(child, rows, mine, values, action):
                 removed.append(self._act(table, child, key, one, row, mine, at))
         if removed:
@@ -303,23 +300,22 @@ class Children:
         return found is not None
 
     async def referring(
-        self, child: Table, key: ForeignKey, values: tuple[object, ...], *, locked: bool
+        self, child: Table, key: ForeignKey, values: tuple[object, ...]
     ) -> list[Stored]:
-        """The rows with these values, none of which may come until the commit. `locked`: none can,
-        since what they refer to is.
-        """
+        """The rows with these values, none of which may come until the commit."""
         access = _access(child, key, values)
         reader = TableReader(child, access)
-        if not locked:
-            self._hold(reader, access.index.id if access.index else child.id)
         mine = places(child, key.columns)
         found = []
         async for rows in reader.batches(self._t, self._env, self._touched):
-            found += [row for row in rows if tuple(row.values[place] for place in mine) == values]
+            found += [row for row in rows if _values(row, mine) == values]
+        self._hold(reader, access.index.id if access.index else child.id, found=bool(found))
         return found
 
-    def _hold(self, reader: TableReader, where: int) -> None:
-        """No row may come where it reads: of the table or index with this id."""
+    def _hold(self, reader: TableReader, where: int, *, found: bool) -> None:
+        """No row may come where it reads: of the table or index with this id. `found`: there is
+        one, which is locked.
+        """
         prefix = table_prefix(where)
         spans = reader.spans(self._env)
         for span in spans.ranges:
@@ -327,7 +323,10 @@ class Children:
             end = prefix + span.end if span.end else last
             self._t.hold_range(prefix + span.start if span.start else start, end)
         for point in spans.points:
-            self._t.hold_key(prefix + point)
+            if not self._t.renews:
+                self._t.hold_key(prefix + point)
+            elif not found:
+                self._t.hold_range(prefix + point, prefix + point + b"\x00")
 
     async def _locked(
         self,

@@ -738,6 +738,8 @@ class _Assignments:
     async def _write(
         self, work: Work, writer: TableWriter, olds: Sequence[Stored], new: Sequence[Row]
     ) -> None:
+        if self.moves:
+            await writer.lock_gone(work.t, olds, new)
         many = len(new) >= _MANY and not self._table.plain
         if many and not self.moves:
             rules = writer.rules
@@ -916,6 +918,7 @@ class DeletePlan:
             return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
         olds = [old for old, _ in rows]
+        await writer.lock_gone(work.t, olds, [None] * len(olds))
         if len(olds) < _MANY:
             for old in olds:
                 work.t.computes_from(old.key, old.version)

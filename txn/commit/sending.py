@@ -80,6 +80,15 @@ class Request(Struct, frozen=True):
     """… some only to share them: of what it read those hold by themselves."""
     beaten: bool = False
     """… and a heartbeat of that may still come, which would take STAGING back: it is flipped."""
+    since: int = 0
+    """As of when the ranges were read, if that was later than start_ts."""
+
+    def reads_of(self, ops: Sequence[Op]) -> tuple[list[Op], dict[str, object]]:
+        """The writes of a part, and what was read, as options."""
+        writes, reads = split(ops, self.also_read)
+        if self.since and "ranges" in reads:
+            reads["since"] = self.since
+        return writes, reads
 
 
 @dataclass(slots=True)
@@ -160,7 +169,7 @@ class Sending:
         request, ops = self._request, self.core.ops
         options: Mapping[str, object] = request.terms.options
         if request.serializable:
-            ops, reads = split(ops, request.also_read)
+            ops, reads = request.reads_of(ops)
             options = {**options, **reads}
         args = write_args(request, ops, options)
         (version,) = await self._past_intents(WRITE, ops[0].key, args, failed)
@@ -180,7 +189,7 @@ class Sending:
     async def _guard(self, effect: msg.Prewrite) -> msg.Event:
         """Prewrite, and guard what was read; long ranges need several requests."""
         request, part = self._request, [self.core.ops[i] for i in effect.indexes]
-        ops, reads = split(part, request.also_read)
+        ops, reads = request.reads_of(part)
         options = {**part_options(request, self.core, effect.indexes), **reads}
         min_commit_ts, before_ts = 0, MAX
         while True:
@@ -194,7 +203,8 @@ class Sending:
             if not left:
                 before_ts = 0 if before_ts == MAX else before_ts
                 return msg.Prewritten(effect, min_commit_ts, exact=exact, before_ts=before_ts)
-            ops, options = [], {**request.terms.options, "ranges": reads["ranges"]}
+            left_over = {name: reads[name] for name in ("ranges", "since") if name in reads}
+            ops, options = [], {**request.terms.options, **left_over}
 
     async def _past_intents(
         self,

@@ -102,6 +102,27 @@ def test_serializable_guard_records_are_checked() -> None:
         decode_guard(guard_key(ONE.start, 8), record)
 
 
+def test_serializable_ranges_may_be_read_later_than_the_beginning() -> None:
+    """A parent that goes was refused because of a child that it had seen; or one that came behind
+    its look was not seen.
+    """
+    store = Store()
+    put_at = at(10)
+    store.write(put(b"tab.c", b"child"), ts=put_at)
+    reads = read(ranges=[(b"tab.b", b"tab.d")])
+    said = {"start_ts": at(5), "now_ms": store.now_ms, "user": store.author.user}
+    with pytest.raises(WriteConflict):
+        validate(store, reads, commit_ts=at(20), **said)
+    with pytest.raises(WriteConflict):
+        validate(store, reads, commit_ts=at(20), since=at(9), **said)
+    validate(store, reads, commit_ts=at(20), since=put_at, **said)
+    with pytest.raises(WriteConflict):
+        look(store, reads, since=at(9), **said)
+    assert look(store, reads, since=put_at, **said).before_ts == MAX
+    with pytest.raises(WriteConflict):  # keys were read, or locked, at the beginning
+        validate(store, read(b"tab.c"), commit_ts=at(20), since=put_at, **said)
+
+
 def test_serializable_guard_keys_lie_in_their_range() -> None:
     """Guards would be left behind, or be a neighbour's, when a range is moved or dropped."""
     rng = random.Random(1)

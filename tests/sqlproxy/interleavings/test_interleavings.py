@@ -24,7 +24,7 @@ RECORDED: dict[str, list[list[Any]]] = {
 }
 DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text("utf-8"))
 STRIDE = 20
-WAITING = "select count(distinct txn) from kvorum.locks where waiting"
+WAITING = "select count(distinct holder) from kvorum.locks where waiting"
 
 
 @pytest.fixture(scope="module")
