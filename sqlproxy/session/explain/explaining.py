@@ -65,7 +65,7 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
         plan = plan_of(bound)
     before = [one.select for one in first]
     if plan is None and (led := leading(bound, env)) is not None:
-        before.append(led.select)
+        before.append(led.first(led.count))
         bound = led.unknown
     lines = _planned(session, bound, plan, env)
     for select in before:

@@ -153,8 +153,8 @@ async def query(
         prepared = await _with_values(session, prepared, values, touched, sight)
     if prepared.plan is None:
         led = await _with_first_keys(session, prepared, values, touched, sight)
-        if led is None:
-            return at_once([])
+        if not isinstance(led, Prepared):
+            return at_once(led)
         prepared = led
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
@@ -233,8 +233,10 @@ async def _with_values(
 
 async def _with_first_keys(
     session: State, prepared: Prepared, values: Values, touched: Touched, sight: Sight | None
-) -> Prepared | None:
-    """The statement about the rows with which it begins, if these are few; None: there are none."""
+) -> Prepared | list[Row]:
+    """The statement about the rows with which it begins, if these are few; or its answer, if that
+    had to be looked at.
+    """
     if getattr(prepared.bound, "limit", None) is None:
         return prepared
     env, _ = environment(session, values)
@@ -242,10 +244,25 @@ async def _with_first_keys(
     if led is None:
         return prepared
     await session.work()  # one snapshot for all of it
-    part, keys = prepared.part(led.select, ()), list[Row]()
-    async for batch in await query(session, part, values, touched, sight):
-        keys += batch
-    return replace(prepared, bound=led.filled(keys)) if keys else None
+    count = led.count
+    while count:
+        part, keys = prepared.part(led.first(count), ()), list[Row]()
+        async for batch in await query(session, part, values, touched, sight):
+            keys += batch
+        if not keys:
+            return []
+        found = replace(prepared, bound=led.filled(keys))
+        if led.sure:
+            return found
+        at = await moment_of(session, found.bound, values, sight)
+        rows: list[Row] = []
+        reads = await reads_of(session, at, sight)
+        async for batch in await _analytic(session, found, reads, env, touched):
+            rows += batch
+        if len(rows) >= led.keep or len(keys) < count:
+            return rows
+        count = led.more(count)
+    return prepared
 
 
 async def _of_one_table(

@@ -643,9 +643,22 @@ _LED: Final = {
     "SELECT a.k FROM a LEFT JOIN b ON b.x = a.v WHERE a.k > 100 ORDER BY a.k LIMIT 3": True,
     "SELECT a.k FROM a LEFT JOIN b ON a.k = b.id ORDER BY a.k, b.id LIMIT 4": False,
     "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v WHERE b.id IS NULL "
-    "ORDER BY a.k LIMIT 3": False,
+    "ORDER BY a.k LIMIT 3": True,
     "SELECT a.k, b.id FROM a LEFT JOIN b ON b.x = a.v WHERE a.w = 1 ORDER BY a.k LIMIT 3": False,
-    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v ORDER BY a.k DESC LIMIT 30 OFFSET 2": True,
+    "SELECT a.k, b.id FROM b JOIN a ON b.x = a.v WHERE b.y > 2 ORDER BY a.k LIMIT 6": True,
+    "SELECT a.k, b.id FROM a, b WHERE b.x = a.v AND a.k > 4 ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k, b.id FROM b RIGHT JOIN a ON b.x = a.v ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v WHERE b.y > 100 ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k FROM a WHERE EXISTS (SELECT FROM b WHERE b.x = a.v) ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k FROM a WHERE NOT EXISTS (SELECT FROM b WHERE b.x = a.v) "
+    "ORDER BY a.k DESC LIMIT 2 OFFSET 1": True,
+    "SELECT a.k, (SELECT max(y) FROM b WHERE b.x = a.v) FROM a ORDER BY a.k LIMIT 3": True,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v WHERE b.id = 7 ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k FROM a WHERE v IN (SELECT x FROM b WHERE x = 1) ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k, b.id FROM a FULL JOIN b ON b.x = a.v ORDER BY a.k LIMIT 3": False,
+    "SELECT a.k, b.id FROM a JOIN b ON b.x = a.v WHERE a.k = 3 ORDER BY a.k LIMIT 3": False,
     "SELECT DISTINCT a.v, b.x FROM a LEFT JOIN b ON b.x = a.v ORDER BY a.v LIMIT 3": False,
     "SELECT count(*) FROM a LEFT JOIN b ON b.x = a.v LIMIT 3": False,
     "SELECT a.k, generate_series(1, b.x) FROM a LEFT JOIN b ON b.x = a.v "
@@ -655,7 +668,7 @@ _LED: Final = {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_left_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
+def test_a_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
     """All of the other table is read for ten rows; or a row is missing, or another comes."""
     chance = random.Random(seed)
     with sql.connect(autocommit=True) as db:
