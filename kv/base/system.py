@@ -32,6 +32,7 @@ TOKENS: Final = TableId(25)  # esc(id) → an API token (sqlproxy/catalog/tokens
 GRANTS: Final = TableId(26)  # esc(role) → what it was granted (sqlproxy/catalog/grants.py)
 NOTIFICATIONS: Final = TableId(27)  # esc(database) u64 txn u32 number → what NOTIFY said
 ROLE_SETTINGS: Final = TableId(28)  # esc(role) esc(database) → what sessions begin with
+STATISTICS: Final = TableId(29)  # 0 u32 table → its size; 1 u32 table → statistics of its columns
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})

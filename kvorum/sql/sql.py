@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kv.base.connection_slots import Seats
@@ -62,11 +62,13 @@ from sqlproxy.session.sessions import SqlSessions
 from sqlproxy.session.shared import advisory_locks as advisory
 from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.session.shared.services import Services
+from sqlproxy.session.shared.statistics import Statistics
 from sqlproxy.session.state.settings import SERVER_VERSION
 from sqlproxy.values.memory import Share
 from sqlproxy.wire.server import SqlServer
 from txn.client import TxnClient
 
+T = TypeVar("T")
 _ROLES_TTL_S: Final = 1.0
 _UUID_BYTES: Final = 16
 _NAME_BYTES: Final = 16
@@ -140,6 +142,7 @@ class Front:
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
         self._notifier = Notifier(txn)
+        self._statistics = Statistics(txn, clock, self._computed)
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
@@ -160,6 +163,7 @@ class Front:
             memory=share,
             session_defaults=session_defaults or {},
             audit=audit,
+            statistics=self._statistics,
             trimming=Trimming(share, loop.call_later, self._aside, self._analytic.flush),
         )
         sessions = SqlSessions(self.services)
@@ -179,15 +183,20 @@ class Front:
     def _aside(self, call: Callable[[], None]) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(None, call)
 
+    def _computed(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(None, call)
+
     async def start(self, listener: socket.socket) -> None:
         """Serve on a socket that is bound."""
         await self.server.start(listener=listener)
+        self._statistics.start()
 
     async def stop(self) -> None:
         await self.server.stop()
         await self._numbers.close()
         await self._advisory.close()
         await self._notifier.close()
+        await self._statistics.close()
         await self._presence.close()
         self._system.close()
         self._analytic.close()

@@ -35,6 +35,7 @@ from sqlproxy.pg.answers import Row
 from sqlproxy.tables.reading import Described, Reads, Touched
 from sqlproxy.tables.row_locking import Wait, lock_found
 from sqlproxy.tables.select_values import bounds
+from sqlproxy.tables.statistics import Estimates
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
@@ -149,7 +150,9 @@ class DuckAnalytic:
             for loader in loaders:
                 loader.close()
 
-    def describe(self, bound: object, env: Env) -> list[Described]:
+    def describe(
+        self, bound: object, env: Env, estimates: Estimates | None = None
+    ) -> list[Described]:
         """The tables that a query scans, in the order in which it does. Raises SqlError."""
         selects = Selects(env)
         if isinstance(bound, Select):
@@ -159,7 +162,13 @@ class DuckAnalytic:
         elif isinstance(bound, Merge):
             selects.meant(bound.items, None, (), bound.ctes, bound.on)
         loaders = [Loader(source, self._engine) for source in selects.sources]
-        return [Described(one.table, one.reader(), one.origin) for one in planned(loaders)]
+        found: list[Described] = []
+        for one in planned(loaders, env, estimates):
+            reader = one.reader()
+            if reader is not None:
+                reader = reader.unless_many(env, estimates)
+            found.append(Described(one.table, reader, one.origin))
+        return found
 
     async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""

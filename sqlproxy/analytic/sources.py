@@ -42,6 +42,7 @@ from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
+from sqlproxy.tables.statistics import Estimates
 from sqlproxy.values import memory
 from sqlproxy.values.errors import SqlError, disk_full, unsupported
 
@@ -132,6 +133,12 @@ class Loader:
     def score(self) -> int:
         """How narrow its way is, as far as it is known."""
         return -1 if self.table.plain else choose(self.table, self.conditions)[0].score
+
+    def expected(self, env: Env, estimates: Estimates) -> float | None:
+        """How many rows it reads; None: that is not known."""
+        reader = self.reader()
+        known = None if reader is None else estimates.of(self.table)
+        return None if reader is None or known is None else reader.expected(env, known)
 
     def led(self, other: Loader, rows: pa.Table | None) -> None:
         """Its rows matter only where they equal those of another, which is read by now; None: they
@@ -296,20 +303,26 @@ class InThread(Protocol):
     async def __call__(self, call: Callable[..., T], *args: object) -> T: ...
 
 
-def planned(loaders: Sequence[Loader]) -> list[Loader]:
+def planned(loaders: Sequence[Loader], env: Env, estimates: Estimates | None) -> list[Loader]:
     """In the order in which they would be read, each with its way, if the rows of none are too
     many to say which of another matter.
     """
     left, found = list(loaders), list[Loader]()
     while left:
-        found.append(_next(left))
+        found.append(_next(left, env, estimates))
         for other in left:
             other.led(found[-1], None)
     return found
 
 
-def _next(left: list[Loader]) -> Loader:
+def _next(left: list[Loader], env: Env, estimates: Estimates | None) -> Loader:
+    """The narrowest: by how many rows it reads, if that is known of all, else by its keys."""
     best = max(left, key=lambda one: one.score)
+    if len(left) > 1 and estimates is not None:
+        rows = [one.expected(env, estimates) for one in left]
+        known = [(count, n) for n, count in enumerate(rows) if count is not None]
+        if len(known) == len(left) and min(known)[0] < (rows[left.index(best)] or 0.0):
+            best = left[min(known)[1]]
     left.remove(best)
     return best
 
@@ -322,7 +335,7 @@ async def load_all(
     """
     left, found = list(loaders), dict[str, pa.Table]()
     while left:
-        loader = _next(left)
+        loader = _next(left, env, touched.estimates)
         try:
             rows = await load(loader, reads, env, touched, in_thread)
         except _TooMany:  # all of them come quicker one after the other
@@ -348,6 +361,7 @@ async def load(
     reader = loader.reader()
     if reader is not None:
         reader = await reader.narrowest(reads, env, touched)
+        reader = reader.unless_many(env, touched.estimates)
     with touched.scan_of(loader.table, reader, loader.origin) as here:
         return await _loaded(loader, reader, reads, env, here, in_thread)
 

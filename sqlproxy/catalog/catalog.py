@@ -137,6 +137,16 @@ def table_id_key(table: TableId) -> bytes:
     return table_prefix(system.TABLES_BY_ID) + u32(table)
 
 
+HEADS_OF_STATISTICS: Final = table_prefix(system.STATISTICS) + b"\x00"
+STATISTICS_END: Final = table_prefix(system.STATISTICS) + b"\x01"
+"""Of the heads; what statistics say of columns comes behind."""
+
+
+def statistics_keys(table: int) -> tuple[bytes, bytes]:
+    """Of a table: its size, and the rest (sqlproxy/session/shared/statistics.py)."""
+    return HEADS_OF_STATISTICS + u32(table), STATISTICS_END + u32(table)
+
+
 def counter_key(name: str) -> bytes:
     return table_prefix(system.COUNTERS) + escape(name.encode())
 
@@ -432,6 +442,8 @@ async def finish_drop(t: Writer, table: Table) -> None:
         raise Refused(f"table {table.path} is {stored.state}, not dropping", code="TABLE_IN_USE")
     await remove(t, table)
     t.delete(table_id_key(table.id))
+    for key in statistics_keys(table.id):
+        t.delete(key)
 
 
 async def remove(t: Writer, table: Table) -> None:

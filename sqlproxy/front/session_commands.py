@@ -56,7 +56,7 @@ _VACUUM: Final = (
         """
     ),
 )
-"""Options of ANALYZE and of VACUUM: there is nothing to do."""
+"""Options of ANALYZE and of VACUUM, which decide nothing here but ANALYZE itself."""
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
 
 
@@ -252,19 +252,22 @@ class Commands:
 
     def analyze(self, body: Node) -> s.Analyze:
         vacuum = bool(body.get("is_vacuumcmd"))
+        asked = not vacuum
         for node in body.get("options", ()):
+            asked = asked or node["DefElem"]["defname"].lower() == "analyze"
             if (name := node["DefElem"]["defname"].lower()) not in _VACUUM[vacuum]:
                 word = "VACUUM" if vacuum else "ANALYZE"
                 message = f'unrecognized {word} option "{name}"'
                 raise SqlError(SYNTAX_ERROR, message, position=at(node["DefElem"]))
         tables: list[Table] = []
+        only: list[frozenset[int]] = []
         for node in body.get("rels", ()):
             part = node["VacuumRelation"]
             table = self.queries.items.table(part["relation"], "analyze")
-            for name in strings(part.get("va_cols")):
-                find_column(table, name, 0)
+            names = strings(part.get("va_cols"))
+            only.append(frozenset(find_column(table, name, 0).id for name in names))
             tables.append(table)
-        return s.Analyze(tuple(tables), vacuum)
+        return s.Analyze(tuple(tables), tuple(only), vacuum, asked)
 
     def lock(self, body: Node) -> s.LockTable:
         tables = tuple(self.queries.items.table(n["RangeVar"], "lock") for n in body["relations"])

@@ -22,7 +22,7 @@ from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg import zones
 from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog import oids
-from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
+from sqlproxy.pgcatalog.contents import NO_SIZES, Cluster, Contents, Sees, Session, Sized
 from sqlproxy.pgcatalog.fixed_rows import fixed
 from sqlproxy.pgcatalog.snapshot import Asked, Snapshot
 from sqlproxy.pgcatalog.static import KVORUM, load
@@ -67,15 +67,20 @@ class SystemCatalog:
         asks: Collection[str],
         facts: Mapping[str, object],
         sees: Sees | None,
+        sizes: Mapping[int, Sized] = NO_SIZES,
     ) -> Asked:
         """What functions of a statement ask, `asks` as `front.functions.f_catalog` says, with
-        `facts` that are known. Raises SqlError.
+        `facts` that are known. `sizes`: of tables, by their ids; another object if they are others.
+        Raises SqlError.
         """
         name = f"{contents.database}:{contents.private}" if contents.private else contents.database
         found = self._snapshots.get(name) or self._snapshots.get(contents.database)
-        if found is None or found.contents is not contents or found.cluster != cluster:
+        same = found is not None and found.contents is contents and found.sizes is sizes
+        if found is None or not same or found.cluster != cluster:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._executor, Snapshot, cluster, contents, found)
+            found = await loop.run_in_executor(
+                self._executor, Snapshot, cluster, contents, found, sizes
+            )
             self._snapshots[name] = found
         self._snapshots.move_to_end(name)
         while len(self._snapshots) > SQL_CATALOG_DATABASES_MAX:

@@ -8,11 +8,25 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final, Protocol
 
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.rows.schema import EnumType, Sequence, SqlFunction, Table, View
 
 Named = Table | View | Sequence
+
+
+class Sized(Protocol):
+    """How large a table was when it was looked at."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def pages(self) -> int: ...
+
+
+NO_SIZES: Final[Mapping[int, Sized]] = {}
 Sees = Callable[[str, Mapping[str, object]], Mapping[str, object] | None]
 """Of a feed's name and a row of it: the row as the session may see it; None: not at all."""
 

@@ -13,9 +13,9 @@ from sqlproxy.front.bound.by_columns import ByColumns
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import rows
-from sqlproxy.pgcatalog.contents import Cluster, Contents, Named
+from sqlproxy.pgcatalog.contents import NO_SIZES, Cluster, Contents, Named, Sized
 from sqlproxy.pgcatalog.fixed_rows import Fixed, fixed, split
-from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA
+from sqlproxy.pgcatalog.oids import PG_NAMESPACE, PUBLIC_SCHEMA, relation
 from sqlproxy.pgcatalog.row_bases import CHANGING, Facts, Row, Rows
 from sqlproxy.pgcatalog.row_cluster import SHARED, of_cluster, of_schema
 from sqlproxy.pgcatalog.static import CATALOG, load
@@ -36,10 +36,15 @@ class Snapshot:
     """`before`: an earlier one of the database. In a thread: there may be many relations."""
 
     def __init__(
-        self, cluster: Cluster, contents: Contents, before: Snapshot | None = None
+        self,
+        cluster: Cluster,
+        contents: Contents,
+        before: Snapshot | None = None,
+        sizes: Mapping[int, Sized] = NO_SIZES,
     ) -> None:
         self.cluster: Final = cluster
         self.contents: Final = contents
+        self.sizes: Final = sizes
         self._fixed: Final[Fixed] = fixed()
         self._made = _made(contents, before)
         self._own: dict[str, list[Row]] = {
@@ -48,6 +53,9 @@ class Snapshot:
         self._own["pg_description"] += of_schema(contents.schema_comment)
         self._own["pg_namespace"] += rows.of_schemas(contents)
         self._own |= of_cluster(cluster)
+        sized = {relation(one): sizes[one] for one in contents.relations if one in sizes}
+        if sized:
+            self._own["pg_class"] = [_sized(row, sized) for row in self._own["pg_class"]]
         self._columns: dict[tuple[str, str], list[Any]] = {}
         self._indexes: dict[tuple[str, str], _Index] = {}
         self._tables: dict[str, TableRows] = {}
@@ -105,6 +113,14 @@ class Snapshot:
             for at in self._places(relation, first, where[first])
             if all(listed[at] == value for listed, value in rest)
         ]
+
+
+def _sized(row: Row, sized: Mapping[object, Sized]) -> Row:
+    """A row of pg_class with what is known of the relation's size."""
+    size = sized.get(row["oid"])
+    if size is None:
+        return row
+    return {**row, "reltuples": float(size.rows), "relpages": size.pages}
 
 
 def _made(contents: Contents, before: Snapshot | None) -> dict[int, Rows]:

@@ -20,6 +20,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field, Fit, Row, Values
 from sqlproxy.rows.naming import schema_of
 from sqlproxy.session.commands import run_commands
+from sqlproxy.session.commands.analyzing import analyze
 from sqlproxy.session.commands.do_blocks import do
 from sqlproxy.session.definitions.run_definitions import DEFINITIONS
 from sqlproxy.session.explain import explaining
@@ -159,14 +160,16 @@ async def _nothing(session: State, bound: object) -> str:
 
 
 async def _analyze(session: State, bound: s.Analyze) -> str:
-    """Sizes and loads are counted all the time; there is nothing to look at."""
     if bound.vacuum:
         run_commands.check_outside(session, "VACUUM")
+    if bound.analyze:
+        await analyze(session, bound)
     return "VACUUM" if bound.vacuum else "ANALYZE"
 
 
 def _touched(session: State) -> Touched:
-    return Touched(turn=session.turn, use=session.use)
+    estimates = session.services.statistics
+    return Touched(turn=session.turn, use=session.use, estimates=estimates)
 
 
 def query_portal(

@@ -18,7 +18,8 @@ arms: of one key if that narrows them all, else each of the key that is best for
     several stretches         as the worst of them
 
 An entry of an index that is not unique ends with the primary key, whose columns narrow and sort as
-the index's own do. Deliberately missing: statistics of values; OR inside of an arm of an OR.
+the index's own do. Where a way leads is decided by what is read (`reading.unless_many`).
+Deliberately missing: OR inside of an arm of an OR.
 """
 
 from __future__ import annotations

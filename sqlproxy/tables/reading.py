@@ -45,9 +45,10 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import Table
-from sqlproxy.tables.access import Access
+from sqlproxy.tables.access import Access, primary_components
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.spans import Finder, Span, Spans, Value
+from sqlproxy.tables.statistics import Estimates, TableStatistics, entries_of
 from txn.results import ScanPage, Tally
 
 _LOOKUP_COST: Final = 2  # of a row by its key, beside the entry that names it
@@ -128,6 +129,7 @@ class Touched:
     tally: Tally | None = None  # with the versions, if somebody asks
     turn: Callable[[], Awaitable[None]] | None = None
     use: Use | None = None  # whom its rows count for
+    estimates: Estimates | None = None  # what is known of tables
 
     async def page(self, rows: int) -> None:
         """One of so many rows has come."""
@@ -189,7 +191,8 @@ class Counted(Touched):
     def scan_of(
         self, table: Table, reader: TableReader | None, origin: tuple[str, ...] = ()
     ) -> Iterator[Touched]:
-        part, began = Touched(tally=Tally(), turn=self.turn, use=self.use), self._clock()
+        part = Touched(tally=Tally(), turn=self.turn, use=self.use, estimates=self.estimates)
+        began = self._clock()
         yield part
         self.scans.append(Scanned(table, reader, part, self._clock() - began, origin))
         self.gets += part.gets
@@ -220,6 +223,7 @@ class TableReader:
         one row is enough of those that have the first so many components alike.
         """
         self.table, self.access, self.distinct = table, access, distinct
+        self.wanted = wanted
         self.ways = [self, *(TableReader(table, one) for one in access.beside)]
         self.rivals = [] if distinct else [TableReader(table, one, wanted) for one in access.rivals]
         self._finder = Finder(table, access)
@@ -279,6 +283,32 @@ class TableReader:
             return None if reported is None else self.stored(key, *reported)
         found, version = await reads.get(key)
         return None if found is None else self.stored(key, found, version)
+
+    def expected(self, env: Env, known: TableStatistics) -> float:
+        """How many entries it reads, all its ways together."""
+        return min(sum(one.alone(env, known) for one in self.ways), float(known.rows))
+
+    def alone(self, env: Env, known: TableStatistics) -> float:
+        """How many entries it reads, without the ways beside it."""
+        return entries_of(known, self.access, self.spans(env))
+
+    def unless_many(self, env: Env, estimates: Estimates | None) -> TableReader:
+        """Itself, for who does not mind the order, or what reads all rows, if it leads to so many
+        that this costs less.
+        """
+        access = self.access
+        if estimates is None or self.distinct or access.points or self.covered:
+            return self
+        if access.index is None and not access.beside:
+            return self  # what it reads it would read in any case
+        known = estimates.of(self.table)
+        if known is None:
+            return self
+        least = min(one.expected(env, known) for one in (self, *self.rivals))
+        if least * (1 + _LOOKUP_COST) <= known.rows:
+            return self
+        whole = Access(None, primary_components(self.table), unique=True)
+        return TableReader(self.table, whole, self.wanted)
 
     async def narrowest(self, reads: Reads, env: Env, touched: Touched) -> TableReader:
         """That of it and its rivals which reads least, as a look of a bounded length says."""

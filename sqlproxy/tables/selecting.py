@@ -228,6 +228,7 @@ class SelectPlan:
         self.reader = TableReader(item.table, access, wanted, distinct=distinct)
         self.point = access.one_row  # whether it reads one row of the primary key at most
         self.sort = sort
+        self.any_order = sort or not (select.order or select.limit)
         self._where = None if select.where is None else compile(select.where).fn
         self._targets: list[Fn] = [compile(target.expr).fn for target in select.targets]
         self._plain = self._as_it_is(item)
@@ -332,7 +333,10 @@ class SelectPlan:
         if keep is not None and self._key is None:
             page = min(SQL_SCAN_ROWS, max(1, keep + skip))
         before = 0
-        async for values in self.reader.values(reads, env, touched, page=page):
+        reader = self.reader
+        if self.any_order:
+            reader = reader.unless_many(env, touched.estimates)
+        async for values in reader.values(reads, env, touched, page=page):
             rows = values
             if not self._dense:
                 rows = [tuple([row[at] for at in self._places]) for row in values]

@@ -829,7 +829,8 @@ class _Meant:
                     return
             else:
                 await reads.renew()
-        async for batch in self.reader.batches(reads, env, work.touched):
+        reader = self.reader.unless_many(env, work.touched.estimates)
+        async for batch in reader.batches(reads, env, work.touched):
             now().fresh()
             pairs = [(stored, meant(stored)) for stored in batch]
             found = [(stored, seen) for stored, seen in pairs if seen is not None]

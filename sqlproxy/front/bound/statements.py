@@ -497,10 +497,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Analyze:
-    """Empty: all tables. `vacuum`: VACUUM was said, which has nothing else to do here."""
+    """No tables: all of them. `only`: for each the ids of the columns that were named, none: all.
+    `vacuum`: VACUUM was said, which does nothing here but ANALYZE, if that was said, too.
+    """
 
     tables: tuple[Table, ...]
+    only: tuple[frozenset[int], ...] = ()
     vacuum: bool = False
+    analyze: bool = True
 
 
 @dataclass(frozen=True, slots=True)

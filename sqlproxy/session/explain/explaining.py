@@ -1,6 +1,6 @@
 """EXPLAIN: how a statement reaches its rows, and with ANALYZE what that took.
 
-Index Scan using t_a_idx on t           (the words are PostgreSQL's)
+Index Scan using t_a_idx on t  (cost=0.00..1.35 rows=3 width=8)    (the words are PostgreSQL's)
   Key Range: [2000…, 2000…)             one line per range of keys; a Seq Scan has all of them
   Filter: the whole WHERE                its words are: Index Only Scan, where no row is looked up;
                                          Append, of several ways a row comes by the first; Unique,
@@ -25,9 +25,11 @@ from kv.base.keys import table_prefix, table_range
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Const
 from sqlproxy.front.stages.sequence_stages import inside, unnumbered
 from sqlproxy.pg.answers import Values
 from sqlproxy.rows.schema import Table
+from sqlproxy.session.explain.figures import NOTHING, Figure, Figures
 from sqlproxy.session.explain.plan_trees import written
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.environment import environment
@@ -47,6 +49,7 @@ from sqlproxy.values.errors import unsupported
 _RANGES_SHOWN = 8
 _PARTITIONS_SHOWN = 32
 _DUCKDB = "DuckDB ("
+_OFF = ("off", "false", "no", "0")
 
 
 async def explained(session: State, prepared: Prepared, values: Values) -> Batches:
@@ -59,6 +62,8 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
         result = await with_stands(session, replace(prepared, bound=bound, plan=None))
         bound, plan = result.bound, result.plan
     env, _ = environment(session, values)
+    shown = explain.options.get("costs", "on") not in _OFF
+    figures = Figures(session.services.statistics, env, shown=shown)
     first = first_queries(bound)
     if first:  # as it will be with their values
         bound = unknown(bound)
@@ -67,22 +72,25 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
     if plan is None and (led := leading(bound, env)) is not None:
         before.append(led.first(led.count))
         bound = led.unknown
-    lines = _planned(session, bound, plan, env)
+    await _bring(session, bound, plan, env)
+    lines = _planned(session, bound, plan, figures)
     for select in before:
-        inner = _planned(session, select, plan_of(select), env)
+        inner = _planned(session, select, plan_of(select), figures)
         lines = [line for line in lines if line.strip() != "Keys: 0"]
         lines += _under("  InitPlan", [f"  {line}" for line in inner])
     analyzed: list[str] = []
     if analyze:
         touched = Counted(session.services.clock.monotonic)
+        touched.estimates = session.services.statistics
         run = replace(
             prepared,
             bound=query,
             fields=getattr(query, "fields", None),
             plan=plan if bound is query else plan_of(query),
         )
-        analyzed = await _analyzed(session, run, bound, plan, values, touched)
-        lines = _with_scans(lines, touched.scans, env)
+        actual, analyzed = await _analyzed(session, run, bound, plan, values, touched)
+        lines = _with_scans(lines, touched.scans, figures)
+        lines[:1] = [line + actual for line in lines[:1]]
     if (form := explain.options.get("format", "text")) != "text":
         return at_once([(written(form, lines, analyzed),)])
     return at_once([(line,) for line in (*lines, *analyzed)])
@@ -110,13 +118,21 @@ def _query_of(statement: object, *, analyze: bool) -> object:
     raise unsupported("EXPLAIN of this statement")
 
 
-def _planned(session: State, bound: Any, plan: Plan, env: Env) -> list[str]:
+async def _bring(session: State, bound: object, plan: Plan, env: Env) -> None:
+    """What is known of the tables that a statement reads, as it is now."""
+    statistics = session.services.statistics
+    if statistics is not None:
+        tables = {table.id: table for table, _ in _scans(session, bound, plan, env)}
+        await statistics.bring(tables.values())
+
+
+def _planned(session: State, bound: Any, plan: Plan, figures: Figures) -> list[str]:
     written = isinstance(bound, s.Insert) and bound.subqueries and not bound.ctes
     if plan is None and not written:
-        return _joined(session, bound, env)
-    lines = [_insert(bound.target.table)] if written else describe(bound, plan, env)
+        return _joined(session, bound, figures)
+    lines = [_insert(bound.target.table)] if written else describe(bound, plan, figures)
     if isinstance(bound, s.Insert) and bound.select is not None:
-        inner = _planned(session, bound.select, plan_of(bound.select), env)
+        inner = _planned(session, bound.select, plan_of(bound.select), figures)
         lines += [f"  {line}" for line in inner]
     return lines
 
@@ -125,61 +141,83 @@ def _insert(table: Table) -> str:
     return f"Insert on {table.name}"
 
 
-def describe(bound: Any, plan: Plan, env: Env) -> list[str]:
+def describe(bound: Any, plan: Plan, figures: Figures) -> list[str]:
     """What a plan would do."""
     match plan:
         case ConstantPlan():
-            return ["Result"]
+            return ["Result" + figures.said(NOTHING)]
         case ListingPlan():
             return [f"Values Scan: {plan.count} rows"]
         case SelectPlan():
-            lines = _scan(plan.reader, env, filtered=plan.select.where is not None)
-            if plan.reader.distinct:
-                lines = _under("Unique", lines)
-            if plan.sort:
-                lines = _under("Sort (in memory)", lines)
-            return lines if plan.select.limit is None else _under("Limit", lines)
+            return _selected(plan, figures)
         case EndsPlan():
-            ends = [line for one in plan.ends for line in describe(None, one, env)]
-            return _under("Result", ends)
+            ends = [line for one in plan.ends for line in describe(None, one, figures)]
+            return _under("Result" + figures.said(NOTHING), ends)
         case InsertPlan():
             return [_insert(plan.table)]
         case UpdatePlan() | DeletePlan():
             verb = "Update" if isinstance(plan, UpdatePlan) else "Delete"
             assert plan.meant is not None
-            inner = _scan(plan.meant.reader, env, filtered=bound.where is not None)
-            return _under(f"{verb} on {plan.table.name}", inner)
+            reader = figures.chosen(plan.meant.reader)
+            figure = figures.scan(reader, bound.conjuncts)
+            inner = _scan(reader, figures, figure, filtered=bound.where is not None)
+            return _under(f"{verb} on {plan.table.name}" + figures.said(figure.written()), inner)
         case _:
             return []
+
+
+def _selected(plan: SelectPlan, figures: Figures) -> list[str]:
+    reader = figures.chosen(plan.reader) if plan.any_order else plan.reader
+    figure = figures.scan(reader, plan.select.conjuncts)
+    lines = _scan(reader, figures, figure, filtered=plan.select.where is not None)
+    if plan.reader.distinct:
+        lines = _under("Unique" + figures.said(figure), lines)
+    if plan.sort:
+        figure = figure.sorted()
+        lines = _under("Sort (in memory)" + figures.said(figure), lines)
+    if plan.select.limit is None:
+        return lines
+    limit = plan.select.limit
+    most = limit.value if isinstance(limit, Const) and isinstance(limit.value, int) else None
+    return _under("Limit" + figures.said(figure.limited(most)), lines)
 
 
 def _under(head: str, lines: Sequence[str]) -> list[str]:
     return [head, *(f"  {line}" for line in lines)]
 
 
-def _joined(session: State, bound: object, env: Env) -> list[str]:
+def _joined(session: State, bound: object, figures: Figures) -> list[str]:
     """What DuckDB does, and how each table that it reads is scanned."""
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this statement: it needs joins, aggregates or a large sort")
     lines = [f"{_DUCKDB}{type(bound).__name__})"]
-    for scan in analytic.describe(bound, env):
-        lines += _source(scan, env)
+    whole = NOTHING
+    for scan in analytic.describe(bound, figures.env, session.services.statistics):
+        if scan.reader is not None:
+            figure = figures.scan(scan.reader)
+            total = whole.total + figure.total
+            whole = Figure(total, total, max(whole.rows, figure.rows), whole.width + figure.width)
+        lines += _source(scan, figures)
+    if isinstance(bound, s.Select) and bound.aggregates and not bound.group:
+        whole = replace(whole, rows=1.0)
+    lines[0] += figures.said(whole)
     return lines
 
 
-def _source(scan: Described, env: Env) -> list[str]:
+def _source(scan: Described, figures: Figures, actual: str = "") -> list[str]:
     """One scan for DuckDB."""
     if scan.reader is None:
-        return [f"  Seq Scan on {scan.table.name}"]
-    lines = _scan(scan.reader, env, filtered=False)
+        return [f"  Seq Scan on {scan.table.name}{actual}"]
+    lines = _scan(scan.reader, figures, figures.scan(scan.reader), filtered=False)
+    lines[0] += actual
     if scan.origin:  # their rows say what the keys are
         lines = [line for line in lines if not line.lstrip().startswith(("Key", "…"))]
         lines.append(f"  Keys: of {', '.join(scan.origin)}")
     return [f"  {line}" for line in lines]
 
 
-def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[str]:
+def _with_scans(lines: list[str], scans: Sequence[Scanned], figures: Figures) -> list[str]:
     """A plan with what each scan for DuckDB read."""
     if not scans:
         return lines
@@ -190,11 +228,14 @@ def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[st
     found = lines[: at + 1]
     for scan in scans:
         result = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
-        found += [
-            margin + line
-            for line in (*_source(Described(scan.table, scan.reader, scan.origin), env), result)
-        ]
+        said = _actual(scan.touched.scanned + scan.touched.gets, scan.seconds * 1000)
+        source = _source(Described(scan.table, scan.reader, scan.origin), figures, said)
+        found += [margin + line for line in (*source, result)]
     return found
+
+
+def _actual(rows: int, ms: float) -> str:
+    return f" (actual time=0.000..{ms:.3f} rows={rows} loops=1)"
 
 
 def _read(touched: Touched) -> str:
@@ -204,18 +245,19 @@ def _read(touched: Touched) -> str:
     )
 
 
-def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
-    ways = [_way(one, env) for one in reader.ways]
-    lines = ways[0]
-    if len(ways) > 1:
-        lines = _under("Append", [line for way in ways for line in way])
-    lines += [f"  Or, with fewer entries: {_way(one, env)[0]}" for one in reader.rivals]
+def _scan(reader: TableReader, figures: Figures, figure: Figure, *, filtered: bool) -> list[str]:
+    if len(reader.ways) > 1:
+        ways = [_way(one, figures.env, figures.said(figures.way(one))) for one in reader.ways]
+        lines = _under("Append" + figures.said(figure), [line for way in ways for line in way])
+    else:
+        lines = _way(reader, figures.env, figures.said(figure))
+    lines += [f"  Or, with fewer entries: {_way(one, figures.env)[0]}" for one in reader.rivals]
     if filtered:
         lines.append("  Filter: the whole WHERE")
     return lines
 
 
-def _way(reader: TableReader, env: Env) -> list[str]:
+def _way(reader: TableReader, env: Env, said: str = "") -> list[str]:
     """A scan and where it looks."""
     access, table = reader.access, reader.table
     whole = all(one.whole for one in access.stretches)
@@ -225,7 +267,7 @@ def _way(reader: TableReader, env: Env) -> list[str]:
     backward = " Backward" if access.reverse else ""
     name = table.primary_key_name or "key" if access.index is None else access.index.name
     using = "" if kind == "Seq Scan" else f" using {name}"
-    lines = [f"{kind}{backward}{using} on {table.name}"]
+    lines = [f"{kind}{backward}{using} on {table.name}{said}"]
     if whole:
         return lines
     spans = reader.spans(env)
@@ -243,8 +285,10 @@ def _way(reader: TableReader, env: Env) -> list[str]:
 
 async def _analyzed(
     session: State, run: Prepared, bound: object, plan: Plan, values: Values, touched: Counted
-) -> list[str]:
-    """`run`: what is run; `bound` and `plan`: how its rows are reached."""
+) -> tuple[str, list[str]]:
+    """What came out, for the first line, and the lines behind the plan. `run`: what is run; `bound`
+    and `plan`: how its rows are reached.
+    """
     clock = session.services.clock
     began = clock.monotonic()
     if isinstance(bound, s.Select):
@@ -255,7 +299,7 @@ async def _analyzed(
         count = (await run_statements.change(session, run, values, touched)).count
     ms = (clock.monotonic() - began) * 1000
     env, _ = environment(session, values)
-    return [
+    return _actual(count, ms), [
         f"Rows: {count}",
         f"Read: {_read(touched)}",
         *await _partitions(session, _scans(session, bound, plan, env), env),
@@ -278,9 +322,10 @@ def _scans(
         case _ if isinstance(bound, s.Insert) and bound.select is not None:
             return _scans(session, bound.select, plan_of(bound.select), env)
         case None if session.services.analytic is not None:
+            estimates = session.services.statistics
             return [
                 (table, way)
-                for table, reader, _ in session.services.analytic.describe(bound, env)
+                for table, reader, _ in session.services.analytic.describe(bound, env, estimates)
                 for way in ([None] if reader is None else reader.ways)
             ]
         case _:

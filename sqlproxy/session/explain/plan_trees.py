@@ -15,6 +15,22 @@ _NODE: Final = re.compile(
     r"(?: using (?P<index>.+?))?(?: on (?P<table>.+))?"
 )
 _CHANGES: Final = ("Insert", "Update", "Delete")
+_FIGURES: Final = re.compile(
+    r"  ?\((?:cost=(?P<start>[0-9.]+)\.\.(?P<total>[0-9.]+)"
+    r" rows=(?P<rows>\d+) width=(?P<width>\d+)"
+    r"|actual time=(?P<began>[0-9.]+)\.\.(?P<ended>[0-9.]+)"
+    r" rows=(?P<came>\d+) loops=(?P<loops>\d+))\)"
+)
+_NAMES: Final = {
+    "start": "Startup Cost",
+    "total": "Total Cost",
+    "rows": "Plan Rows",
+    "width": "Plan Width",
+    "began": "Actual Startup Time",
+    "ended": "Actual Total Time",
+    "came": "Actual Rows",
+    "loops": "Actual Loops",
+}
 _XML: Final = "http://www.postgresql.org/2009/explain"
 
 
@@ -105,6 +121,16 @@ def _tell(node: dict[str, object], name: str, value: str) -> None:
 
 
 def _node(text: str) -> dict[str, object]:
+    figures = {
+        _NAMES[name]: float(value) if "." in value else int(value)
+        for one in _FIGURES.finditer(text)
+        for name, value in one.groupdict().items()
+        if value is not None
+    }
+    return {**_named(_FIGURES.sub("", text)), **figures}
+
+
+def _named(text: str) -> dict[str, object]:
     found = _NODE.fullmatch(text)
     if found is None:
         return {"Node Type": text}

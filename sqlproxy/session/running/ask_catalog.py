@@ -12,6 +12,7 @@ from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.contents import Session as Asker
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reports import sees
+from sqlproxy.session.running.shown_statistics import pg_stats
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.portals import Batches, given_up
@@ -36,8 +37,10 @@ async def bring_catalog(session: State, asks: frozenset[str], at: int = 0) -> No
         TRANSACTION: await _transaction(session, TRANSACTION in asks),
     }
     visible = sees(session.permits, declared)
+    statistics = services.statistics
+    sizes = {} if statistics is None else await statistics.sizes()
     found = await services.system.snapshot(
-        cluster, declared.contents, declared.relations(), asks, facts, visible
+        cluster, declared.contents, declared.relations(), asks, facts, visible, sizes
     )
     for relation in sorted(one for one in asks if "." in one):
         if found.rows(relation) is None:
@@ -70,6 +73,8 @@ async def _reported(session: State, relation: str, at: int) -> Sequence[Row]:
         own[name] = await services.roster.rows(session, await services.cluster())
     elif name == "pg_prepared_statements":
         own[name] = list(session.statements.rows())
+    elif name == "pg_stats":
+        own[name] = await pg_stats(session)
     elif name == "pg_cursors":
         own[name] = list(session.cursors.rows())
     asker = Asker(

@@ -131,6 +131,7 @@ class Loader:
         self._may_load = sole and bare and not private
         self._waiting: list[Part] = []  # few so far: it may not be worth a load
         self._held = Held(session.budget)  # what waits, and then hashes of keys
+        self._count = 0
         self._inserted = False
         self._load: Load | None = None
         self._twins: dict[bytes, Twins] = {}  # by the prefix of the key space
@@ -149,6 +150,7 @@ class Loader:
         count = _count(parts)
         if not count:
             return 0
+        self._count += count
         if self._load is not None:
             await self._add(parts)
         elif not self._may_load:
@@ -169,6 +171,8 @@ class Loader:
 
     async def finish(self) -> None:
         """All rows have come. A load is committed here."""
+        if (statistics := self._session.services.statistics) is not None:
+            statistics.changed[self._plan.table.id] += self._count
         if _count(self._waiting):
             await self._insert(_rows(self._waited()))
         load, self._load = self._load, None

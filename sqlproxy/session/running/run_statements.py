@@ -410,6 +410,8 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
         return await _changed(session, prepared, values, touched, alone=alone)
 
     outcome = await once()
+    if (statistics := session.services.statistics) is not None:
+        statistics.changed[bound.target.table.id] += outcome.count
     block.outcomes.append(outcome.without_rows())
     block.wrote = block.wrote or not bound.target.table.private
     if first:

@@ -102,7 +102,10 @@ class _Run(Use, Receiver):
     raises. Else `answer` is called when the write is done.
     """
 
-    __slots__ = ("answer", "calls", "declared", "env", "finish", "key", "session", "short", "then")
+    __slots__ = (
+        *("answer", "calls", "declared", "env", "finish", "key", "session", "short", "then"),
+        *("table", "wrote"),
+    )
 
     def __init__(
         self, session: State, declared: Declared, short: Any, values: Values, done: Done
@@ -115,6 +118,7 @@ class _Run(Use, Receiver):
         self.calls = 0
         self.then: Then | None = None
         self.answer: Answered | None = None
+        self.table, self.wrote = b"", 1  # how many rows of which table
 
     def take(self) -> None:
         """There are no breaks on this way: what may compute long goes the usual one. Raises
@@ -132,7 +136,7 @@ class _Run(Use, Receiver):
         """Write, and answer so when it is done; whether that could be sent."""
         if not self._may_send():
             return False
-        self.answer = answer
+        self.answer, self.table = answer, ops[0].key[:4]
         client = self.session.services.client
         return client.start_write(self, ops, budget_ms=SQL_COMMIT_MS_MAX)
 
@@ -140,7 +144,7 @@ class _Run(Use, Receiver):
         """`send` of one row that has this version now, 0: is new."""
         if not self._may_send():
             return False
-        self.answer = answer
+        self.answer, self.table = answer, key[:4]
         client = self.session.services.client
         return client.start_put(self, key, value, cond, budget_ms=SQL_COMMIT_MS_MAX)
 
@@ -148,7 +152,7 @@ class _Run(Use, Receiver):
         """`send` of rows that must be new; their keys rise."""
         if not self._may_send():
             return False
-        self.answer = answer
+        self.answer, self.table, self.wrote = answer, keys[0][:4], len(keys)
         client = self.session.services.client
         return client.start_rows(self, keys, values, absent=True, budget_ms=SQL_COMMIT_MS_MAX)
 
@@ -184,6 +188,8 @@ class _Run(Use, Receiver):
                 BREAKS.set(NO_BREAKS)
             if answer is None:
                 return
+        elif (statistics := self.session.services.statistics) is not None:
+            statistics.changed[int.from_bytes(self.table)] += self.wrote
         self._over(answer)
 
     def set_exception(self, error: Exception, /) -> None:

@@ -24,7 +24,9 @@ from sqlproxy.session.shared.advisory_locks import AdvisoryLocks
 from sqlproxy.session.shared.notifier import Notifier
 from sqlproxy.session.shared.prepared import Plans
 from sqlproxy.session.shared.roster import Roster
+from sqlproxy.session.shared.statistics import Statistics
 from sqlproxy.tables.reading import Described, Reads, Touched
+from sqlproxy.tables.statistics import Estimates
 from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Share
@@ -95,7 +97,9 @@ class Analytic(Protocol):
         """
         ...
 
-    def describe(self, bound: object, env: Env) -> Sequence[Described]:
+    def describe(
+        self, bound: object, env: Env, estimates: Estimates | None = None
+    ) -> Sequence[Described]:
         """The tables that it would scan, and how. Raises SqlError."""
         ...
 
@@ -147,4 +151,5 @@ class Services:
     session_defaults: Mapping[str, str] = field(default_factory=dict)
     trimming: Trimming | None = None
     private_ids: PrivateIds = field(default_factory=PrivateIds)
+    statistics: Statistics | None = None
     audit: Audit | None = None

@@ -168,7 +168,10 @@ def _same(db: psycopg.Connection, statement: str, twin: str) -> None:
         db.execute(text.replace("%%", "%").encode()).fetchall() for text in (statement, twin)
     )
     if list(map(_seen, found)) != list(map(_seen, wanted)):
-        plan = [row[0] for row in db.execute(f"EXPLAIN {statement}".replace("%%", "%").encode())]
+        plan = [
+            row[0]
+            for row in db.execute(f"EXPLAIN (COSTS OFF) {statement}".replace("%%", "%").encode())
+        ]
         raise AssertionError((statement, plan, found, wanted))
 
 
@@ -352,7 +355,9 @@ _PLANS: Final = {
 
 
 def _plan(db: psycopg.Connection, statement: str) -> str:
-    lines = [row[0].strip() for row in db.execute(f"EXPLAIN {statement}".encode()).fetchall()]
+    lines = [
+        row[0].strip() for row in db.execute(f"EXPLAIN (COSTS OFF) {statement}".encode()).fetchall()
+    ]
     return " / ".join(line for line in lines if ": " not in line and line[0] != "…")
 
 
@@ -384,7 +389,7 @@ def test_of_keys_that_are_as_good_that_with_fewer_entries_is_read(sql: Any, stat
         db.execute("CREATE INDEX r_a ON r (a)")
         db.execute("CREATE INDEX r_b ON r (b)")
         db.execute("INSERT INTO r SELECT i, 1, i FROM generate_series(1, 2000) i")
-        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {statement}".encode())]
+        lines = [row[0].strip() for row in db.execute(f"EXPLAIN (COSTS OFF) {statement}".encode())]
         assert "Or, with fewer entries: Index Scan using r_b on r" in lines
         analyzed = db.execute(f"EXPLAIN ANALYZE {statement}".encode()).fetchall()
         (read,) = [row[0] for row in analyzed if row[0].startswith("Read: ")]
@@ -579,7 +584,7 @@ def test_the_way_of_each_join(sql: Any) -> None:
             db.execute(text.encode())
         found = {}
         for statement in plans:
-            lines = db.execute(f"EXPLAIN {statement}".encode()).fetchall()
+            lines = db.execute(f"EXPLAIN (COSTS OFF) {statement}".encode()).fetchall()
             shown = [
                 row[0].strip() for row in lines if row[0].strip()[:6] not in ("DuckDB", "Key Ra")
             ]
@@ -690,10 +695,10 @@ def test_a_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
             assert Counter(rows) <= Counter(every), text
             part = every[int(offset or 0) :][: int(limit)]
             assert [row[0] for row in rows] == [row[0] for row in part], text
-            lines = [row[0].strip() for row in db.execute(f"EXPLAIN {text}".encode())]
+            lines = [row[0].strip() for row in db.execute(f"EXPLAIN (COSTS OFF) {text}".encode())]
             assert ("InitPlan" in lines) is leads, (text, lines)
         text = next(iter(_LED))
-        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {text}".encode())]
+        lines = [row[0].strip() for row in db.execute(f"EXPLAIN (COSTS OFF) {text}".encode())]
         assert "Index Only Scan using b_x on b" in lines
         assert "Keys: of a" in lines
         with db.transaction():
@@ -711,7 +716,9 @@ def test_queries_of_one_value_run_first(sql: Any) -> None:
         )
         query = "SELECT g, id FROM p WHERE v = (SELECT max(v) FROM p WHERE v < 9)"
         assert db.execute(query.encode()).fetchall() == [(2, 2)]
-        lines = [row[0].strip() for row in db.execute(f"EXPLAIN {query}".encode()).fetchall()]
+        lines = [
+            row[0].strip() for row in db.execute(f"EXPLAIN (COSTS OFF) {query}".encode()).fetchall()
+        ]
         assert lines[0] == "Index Only Scan using p_v on p"
         assert "InitPlan" in lines
         assert not any("Seq Scan" in line for line in lines)
