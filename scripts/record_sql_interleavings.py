@@ -30,6 +30,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 HERE: Final = Path(__file__).parent.parent / "tests" / "sqlproxy" / "interleavings"
 DEADLOCK: Final = "40P01"
+_STEADY: Final = 3  # looks, one after the other: then it waits
 TABLES: Final = {
     "c": "create table c (id int primary key, p int references p, v int)",
     "d": "create table d (id int primary key, p int references p on delete cascade)",
@@ -56,6 +57,7 @@ class _Session:
         self._pool = ThreadPoolExecutor(1)
         self.doing: Future[Any] | None = None
         self.waited = False
+        self.ends = False  # it says COMMIT, which here may wait for others' intents for a moment
         self.left: deque[str] = deque()
         self.answers: list[Any] = []
 
@@ -78,12 +80,16 @@ class _Session:
         """Say what is left, until something waits."""
         while self.doing is not None or self.left:
             if self.doing is None:
-                self.doing, self.waited = self._pool.submit(self._said, self.left.popleft()), False
-            until = time.monotonic() + 30
+                text = self.left.popleft()
+                self.doing, self.waited = self._pool.submit(self._said, text), False
+                self.ends = text in ("commit", "rollback")
+            until, seen = time.monotonic() + 30, 0
             while not self.doing.done():
-                if waits():
+                seen = seen + 1 if waits() else 0
+                if seen == _STEADY:
                     self.waited = True
                     return
+                time.sleep(0.003)
                 if time.monotonic() > until:
                     raise TimeoutError(self.answers)
             self._end()
@@ -91,7 +97,7 @@ class _Session:
     def _end(self) -> None:
         assert self.doing is not None
         found = self.doing.result()
-        self.answers.append(["waited", found] if self.waited else [found])
+        self.answers.append(["waited", found] if self.waited and not self.ends else [found])
         self.doing = None
 
     def close(self) -> None:

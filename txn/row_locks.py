@@ -74,9 +74,19 @@ class RowLocks:
     """
 
     def __init__(
-        self, shared: Shared, start_ts: int, *, ttl_ms: int, terms: Terms, blind: bool
+        self,
+        shared: Shared,
+        start_ts: int,
+        *,
+        ttl_ms: int,
+        terms: Terms,
+        blind: bool,
+        beside: bool = False,
     ) -> None:
-        """`blind`: keys may be newer than `start_ts`; otherwise that is a conflict."""
+        """`blind`: keys may be newer than `start_ts`; otherwise that is a conflict. `beside`: all
+        that is locked may be given up (`undo_to`), so its anchor is a key of its own.
+        """
+        self._beside = beside
         self._shared, self._start_ts = shared, start_ts
         self._ttl_ms, self._terms, self._blind = ttl_ms, terms, blind
         self.anchor = b""
@@ -105,7 +115,7 @@ class RowLocks:
         snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
         """
         todo = [key for key in dict.fromkeys(keys) if not self.holds(key, strength)]
-        if todo and is_shared(strength) and not self.anchor:
+        if todo and (self._beside or is_shared(strength)) and not self.anchor:
             todo.insert(0, _beside(todo[0], self._start_ts))
         self._begin(todo)
         wait = Deadline(self._shared.timers, wait_ms)
@@ -121,6 +131,10 @@ class RowLocks:
         """Whether it is locked so, or more strongly."""
         held = self._held.get(key)
         return held is not None and held.strength <= strength
+
+    def has(self, key: bytes) -> bool:
+        """Whether it is locked at all."""
+        return key in self._held
 
     def shares(self, key: bytes) -> bool:
         """Whether what is at the key stays, though its version is no condition of the commit."""
@@ -138,8 +152,12 @@ class RowLocks:
         its newest value and version; None: it is absent, and not locked. Raises as `lay`.
         """
         assert not is_shared(strength)
-        self._begin([key])
         values: Values = {}
+        if self._beside and not self.anchor:
+            await self.lay([key], wait_ms, values, strength=strength)
+            found = values[key]
+            return None if found is None else (found, self.versions[key])
+        self._begin([key])
         wait = Deadline(self._shared.timers, wait_ms)
         flags: Flags = {"values": True, "present": True}
         if strength != UPDATE:
@@ -293,10 +311,12 @@ class RowLocks:
         return len(self._held)
 
     async def undo_to(self, mark: int, *, budget_ms: int) -> None:
-        """End the locks since, but that of the anchor, where the record lies. What fails here stays
-        locked until the end.
-        """
-        keys = [key for key in islice(self._held, mark, None) if key != self.anchor]
+        """End the locks since, but that of the anchor, where the record lies."""
+        await self.give_up(list(islice(self._held, mark, None)), budget_ms=budget_ms)
+
+    async def give_up(self, keys: Sequence[bytes], *, budget_ms: int) -> None:
+        """End these locks, but that of the anchor. What fails here stays locked until the end."""
+        keys = [one for one in dict.fromkeys(keys) if one != self.anchor and one in self._held]
         for key in keys:
             del self._asked[key], self._held[key]
             self.versions.pop(key, None)

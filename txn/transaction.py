@@ -463,6 +463,7 @@ class Transaction(TxnReads):
                 ttl_ms=self.ttl_ms,
                 terms=self.terms,
                 blind=self.renews,
+                beside=self._buffer.marked,
             )
         return self._locks
 
@@ -477,6 +478,10 @@ class Transaction(TxnReads):
         self._check_open()
         assert self.renews
         self.read_ts = await self._client.reader.now()
+
+    def wait(self, terms: Terms) -> None:
+        """How it waits for others from now on."""
+        self.terms, self.lock_wait_ms = terms, terms.lock_wait_ms
 
     @property
     def may_lock(self) -> bool:
@@ -575,6 +580,15 @@ class Transaction(TxnReads):
         """
         if self._locks is not None:
             await self._locks.undo_to(mark.locks, budget_ms=self._budget_ms)
+
+    def has_locked(self, key: bytes) -> bool:
+        """Whether it holds a lock of any strength there."""
+        return self._locks is not None and self._locks.has(key)
+
+    async def unlock(self, keys: Sequence[bytes]) -> None:
+        """End these locks: what they kept from changing was only waited for."""
+        if self._locks is not None and keys:
+            await self._locks.give_up(keys, budget_ms=self._budget_ms)
 
     def forget_marks(self) -> None:
         self._check_open()

@@ -89,11 +89,11 @@ class SystemCatalog:
         if SIZES in asks:
             sized = await self._ask("tables", contents, sees)
             listed = [(int(t["oid"]), str(t.get("ns") or ""), t) for t in sized if t.get("oid")]
-            sizes, databases = Counter[int](), Counter[str]()
+            held, databases = Counter[int](), Counter[str]()
             for oid, database, one in listed:
-                sizes[oid] += int(one.get("size") or 0)
+                held[oid] += int(one.get("size") or 0)
                 databases[database] += int(one.get("size") or 0)
-            known |= {SIZES: sizes, "databases": databases}
+            known |= {SIZES: held, "databases": databases}
         if SEQUENCES in asks:
             lasts = await self._ask("sequences", contents, sees)
             known[SEQUENCES] = {one["oid"]: one["last"] for one in lasts}

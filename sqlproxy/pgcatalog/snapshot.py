@@ -115,7 +115,7 @@ class Snapshot:
         ]
 
 
-def _sized(row: Row, sized: Mapping[object, Sized]) -> Row:
+def _sized(row: Row, sized: Mapping[Any, Sized]) -> Row:
     """A row of pg_class with what is known of the relation's size."""
     size = sized.get(row["oid"])
     if size is None:

@@ -21,11 +21,12 @@ from typing import NamedTuple, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
+from kv.base.strengths import SHARE
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.reading import Stored, found_at
-from sqlproxy.tables.row_locking import lock_keys
+from sqlproxy.tables.row_locking import Wait, has_room
 from sqlproxy.tables.rules import Row, Rules
 from sqlproxy.values.errors import (
     SERIALIZATION_FAILURE,
@@ -185,6 +186,11 @@ class TableWriter:
         return key
 
     @property
+    def keys_unique(self) -> int:
+        """How many keys of a row nobody else may have."""
+        return 1 + sum(index.unique for index in self._indexes)
+
+    @property
     def codec(self) -> RowCodec:
         """Of its rows."""
         return self._codec
@@ -318,14 +324,19 @@ class TableWriter:
         rows: Sequence[Row],
         old: Sequence[Stored | None] = (),
         first: Collection[str] = (),
+        strength: int | None = None,
+        only: Collection[str] = (),
     ) -> list[Taken | None]:
         """For each row what stands in its way in the store, or written by this transaction; None if
         nothing does. `old`: the rows that they replace, which are not in their own way. `first`:
-        the constraints that are reported when others are in the way, too.
+        the constraints that are reported when others are in the way, too. `strength`: see `found`.
+        `only`: the constraints that are looked at; none: all.
         """
         wanted = self._wanted(rows, old)
+        if only:
+            wanted = [one for one in wanted if self._named(one[2]) in only]
         unique = sorted({at for _, at, _ in wanted})
-        found = dict(zip(unique, await self._found(t, unique), strict=True))
+        found = dict(zip(unique, await self.found(t, unique, strength), strict=True))
         taken: list[Taken | None] = [None] * len(rows)
         if first:
             wanted.sort(key=lambda one: self._named(one[2]) not in first)
@@ -340,25 +351,6 @@ class TableWriter:
                 taken[n] = Taken(of.codec.index.name, row_key, at)
         return taken
 
-    async def lock_gone(
-        self, t: Transaction, olds: Sequence[Stored], rows: Sequence[Row | None]
-    ) -> None:
-        """READ COMMITTED: unique keys that rows give up are locked, too: who wants one of them has
-        to wait for that. `rows`: what takes their place; None: nothing.
-        """
-        if not t.renews or not any(index.unique for index in self._indexes):
-            return
-        keys: list[bytes] = []
-        for old, row in zip(olds, rows, strict=True):
-            for index in self._indexes:
-                had = index.stored(old.values) if index.unique else None
-                if had is None or not had[2]:
-                    continue
-                made = None if row is None or not index.adds else index.entry(row)
-                if made is None or made[0] != had[0]:
-                    keys.append(had[0])
-        await lock_keys(t, self.table, keys, renews=False)
-
     def apart(self, rows: Sequence[Row]) -> bool:
         """Whether no two of them want what only one may have."""
         wanted = [at for _, at, _ in self._wanted(rows, ())]
@@ -368,7 +360,7 @@ class TableWriter:
         """Whether nothing is in the way of rows that replace these, in whatever order they do."""
         wanted = [at for _, at, _ in self._wanted(rows, old)]
         unique = sorted(set(wanted))
-        return len(unique) == len(wanted) and not any(await self._found(t, unique))
+        return len(unique) == len(wanted) and not any(await self.found(t, unique))
 
     def _wanted(
         self, rows: Sequence[Row], old: Sequence[Stored | None]
@@ -389,11 +381,46 @@ class TableWriter:
                     wanted.append((n, made[0], index))
         return wanted
 
-    async def _found(self, t: Transaction, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-        """What is at storage keys that are to be new."""
-        if keys:
-            await lock_keys(t, self.table, keys)
-        return await found_at(t, keys)
+    async def found(
+        self, t: Transaction, keys: Sequence[bytes], strength: int | None = None
+    ) -> list[tuple[bytes, int] | None]:
+        """What is at storage keys that are to be new. At READ COMMITTED a key that is absent is
+        locked, and of one that is there the row that has it, so strongly; None: only until it is
+        known that it stays. Whoever gives a key up has locked its row, too, and is waited for.
+        """
+        known = dict(zip(keys, await found_at(t, keys), strict=True))
+        waited: list[bytes] = []
+        left = list(known) if t.renews and has_room(t, 2 * len(keys)) else []
+        while left:
+            others = [key for key in left if not t.wrote(key)]
+            absent = [key for key in others if known[key] is None]
+            rows = {key: self._row_of(key, one[0]) for key in others if (one := known[key])}
+            came = await Wait(self.table.name).lock(t, absent)
+            wait = Wait(self.table.name, strength=SHARE if strength is None else strength)
+            if strength is None:
+                waited += [row for row in rows.values() if not t.has_locked(row)]
+            versions = await wait.lock(t, list(dict.fromkeys(rows.values())))
+            again = [key for key in absent if came[key]]  # somebody was faster
+            for key, row in rows.items():
+                one = known[key]
+                if one is None or row != key or versions[row] != one[1]:
+                    again.append(key)
+            if rows or again:
+                await t.renew()
+            left = []
+            for key, one in zip(again, await found_at(t, again), strict=True):
+                if known[key] != one:
+                    known[key] = one
+                    left.append(key)
+        await t.unlock(waited)
+        return [known[key] for key in keys]
+
+    def _row_of(self, key: bytes, value: bytes) -> bytes:
+        """The key of the row that has a unique key."""
+        if key.startswith(self.prefix):
+            return key
+        index = next(one for one in self._indexes if key.startswith(one.prefix))
+        return self.prefix + index.codec.row_key(key[4:], value)
 
     def _named(self, index: _Index | None) -> str:
         return self.table.primary_key_name if index is None else index.codec.index.name

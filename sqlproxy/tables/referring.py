@@ -267,8 +267,7 @@ class Children:
         lost: Sequence[Gone],
         at: Sequence[int],
     ) -> None:
-        mine = places(child, key.columns)
-        removed: list[Gone] = []
+        mine, removed = places(child, key.columns), list[Gone]()
         for one in lost:
             values = _values(one.old, at)
             if None in values or await self._still_there(table, key, values):
@@ -278,8 +277,7 @@ class Children:
             if later is not None and action == NO_ACTION and later.defers(key):
                 later.add(child.id, key, values, gone=True)
                 continue
-            rows = await self.referring(child, key, values)
-            for row in await self._locked(child, rows, mine, values, action):
+            for row in await self._locked(child, key, values, action):
                 removed.append(self._act(table, child, key, one, row, mine, at))
         if removed:
             self._done += len(removed)
@@ -303,19 +301,25 @@ class Children:
         self, child: Table, key: ForeignKey, values: tuple[object, ...]
     ) -> list[Stored]:
         """The rows with these values, none of which may come until the commit."""
-        access = _access(child, key, values)
-        reader = TableReader(child, access)
-        mine = places(child, key.columns)
-        found = []
-        async for rows in reader.batches(self._t, self._env, self._touched):
-            found += [row for row in rows if _values(row, mine) == values]
-        self._hold(reader, access.index.id if access.index else child.id, found=bool(found))
+        found, reader = await self._read(child, key, values)
+        self._hold(reader, found=bool(found))
         return found
 
-    def _hold(self, reader: TableReader, where: int, *, found: bool) -> None:
-        """No row may come where it reads: of the table or index with this id. `found`: there is
-        one, which is locked.
-        """
+    async def _read(
+        self, child: Table, key: ForeignKey, values: tuple[object, ...]
+    ) -> tuple[list[Stored], TableReader]:
+        """The rows with these values, and what has read them."""
+        reader = TableReader(child, _access(child, key, values))
+        mine = places(child, key.columns)
+        found: list[Stored] = []
+        async for rows in reader.batches(self._t, self._env, self._touched):
+            found += [row for row in rows if _values(row, mine) == values]
+        return found, reader
+
+    def _hold(self, reader: TableReader, *, found: bool) -> None:
+        """No row may come where it has just read. `found`: there is one, which is locked."""
+        index = reader.access.index
+        where = reader.table.id if index is None else index.id
         prefix = table_prefix(where)
         spans = reader.spans(self._env)
         for span in spans.ranges:
@@ -329,21 +333,24 @@ class Children:
                 self._t.hold_range(prefix + point, prefix + point + b"\x00")
 
     async def _locked(
-        self,
-        child: Table,
-        rows: Sequence[Stored],
-        mine: Sequence[int],
-        values: tuple[object, ...],
-        action: str,
-    ) -> Sequence[Stored]:
-        """READ COMMITTED: the rows that still have these values when they are locked."""
+        self, child: Table, key: ForeignKey, values: tuple[object, ...], action: str
+    ) -> list[Stored]:
+        """The rows with these values; at READ COMMITTED locked, and as of a snapshot of then: what
+        is waited for may change which rows these are.
+        """
+        mine, strength = places(child, key.columns), _STRENGTHS.get(action, KEY_SHARE)
 
         def meant(row: Stored) -> bool | None:
             return _values(row, mine) == values or None
 
-        strength = _STRENGTHS.get(action, KEY_SHARE)
-        found = [(row, True) for row in rows]
-        return [row for row, _ in await lock_changed(self._t, child, found, meant, strength)]
+        while True:
+            rows, reader = await self._read(child, key, values)
+            found = [(row, True) for row in rows]
+            kept = [row for row, _ in await lock_changed(self._t, child, found, meant, strength)]
+            if kept == rows:
+                self._hold(reader, found=bool(rows))
+                return rows
+            await self._t.renew()
 
     def _act(
         self,

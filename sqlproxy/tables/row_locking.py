@@ -145,18 +145,15 @@ async def lock_first(
     return [] if made is None else [(stored, made)]
 
 
-async def lock_keys(
-    t: Transaction, table: Table, keys: Sequence[bytes], *, renews: bool = True
-) -> None:
-    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is room.
-    Not `renews`: nothing is read of them.
+async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
+    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is
+    room.
     """
     if not t.renews:
         return
     if keys and has_room(t, len(keys)):
         await Wait(table.name).lock(t, keys)
-    if renews:
-        await t.renew()
+    await t.renew()
 
 
 async def share_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> dict[bytes, int]:

@@ -13,7 +13,7 @@ Deliberately missing: correlation of columns, and elements of arrays.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +100,6 @@ class OfColumn:
 
     def below(self, key: bytes, *, inclusive: bool) -> float:
         """The share of rows whose value is less."""
-        find = bisect_right if inclusive else bisect_left
         found = sum(
             share
             for one, share in zip(self.common, self.shares, strict=True)
@@ -108,11 +107,23 @@ class OfColumn:
         )
         left = max(0.0, 1 - self.nulls - sum(self.shares))
         if self.bounds:
-            at = find([one.key for one in self.bounds], key)
-            found += left * min(1.0, max(0, at - 0.5) / max(1, len(self.bounds) - 1))
+            found += left * _place([one.key for one in self.bounds], key)
         elif left:
             found += left * _RANGE
         return min(1.0, found)
+
+
+def _place(bounds: Sequence[bytes], key: bytes) -> float:
+    """The share of what lies between bounds that is below a key."""
+    at = bisect_left(bounds, key)
+    if not 0 < at < len(bounds):
+        return float(at > 0)
+    low, high = bounds[at - 1], bounds[at]
+    alike = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    first, last, own = (
+        int.from_bytes(one[alike : alike + 8].ljust(8, b"\x00")) for one in (low, high, key)
+    )
+    return (at - 1 + (own - first) / max(1, last - first)) / (len(bounds) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,6 @@ from sqlproxy.tables.row_locking import (
     has_room,
     lock_changed,
     lock_first,
-    lock_keys,
     locks_first,
 )
 from sqlproxy.tables.rules import Row
@@ -410,9 +409,9 @@ class InsertPlan:
         for n, (keys, _, absent) in enumerate(parts):
             if not absent or work.alone:
                 continue
-            if not self._loads and len(keys) < SQL_COPY_BATCH_ROWS:
-                await lock_keys(work.t, self.table, keys)
-            for at, there in enumerate(await found_at(work.t, keys)):
+            locks = not self._loads and len(keys) < SQL_COPY_BATCH_ROWS
+            looked = writer.found(work.t, keys) if locks else found_at(work.t, keys)
+            for at, there in enumerate(await looked):
                 if there is not None:
                     raise self._taken(writer, columns, keys[at], None if n else at)
         for n, (keys, values, absent) in enumerate(parts):
@@ -599,7 +598,7 @@ class _OnConflict:
                 return together
         done: list[Row] = []
         for row in rows:
-            (taken,) = await writer.seek(work.t, [row], first=self._names or ())
+            (taken,) = await self._seek(work, writer, [row])
             if taken is None:
                 mine.add(writer.insert(work.t, row))
                 done.append(row)
@@ -611,6 +610,25 @@ class _OnConflict:
                     done.append(changed)
         return done
 
+    async def _seek(
+        self, work: Work, writer: TableWriter, rows: Sequence[Row]
+    ) -> list[Taken | None]:
+        """A row that is in the way is locked as it will be changed. Whoever is in the way of what
+        is not asked for first is waited for only if nobody is in that of what is.
+        """
+        names, t, strength = self._names or (), work.t, None
+        if self._changes is not None:
+            strength = UPDATE if self._changes.moves else NO_KEY_UPDATE
+        if not (t.renews and names):
+            return await writer.seek(t, rows, first=names, strength=strength)
+        taken = await writer.seek(t, rows, only=names, strength=strength)
+        free = [n for n, one in enumerate(taken) if one is None]
+        if free and writer.keys_unique > len(names):
+            others = await writer.seek(t, [rows[n] for n in free], first=names, strength=strength)
+            for n, one in zip(free, others, strict=True):
+                taken[n] = one
+        return taken
+
     async def _together(
         self, work: Work, writer: TableWriter, rows: Sequence[Row]
     ) -> list[Row] | None:
@@ -620,7 +638,7 @@ class _OnConflict:
         changes, where = self._changes, self._where
         if self._waits or (changes is not None and changes.moves) or not writer.apart(rows):
             return None
-        taken = await writer.seek(work.t, rows, first=self._names or ())
+        taken = await self._seek(work, writer, rows)
         met = [(n, one) for n, one in enumerate(taken) if one is not None]
         keys = [one.row_key for _, one in met]
         if len(set(keys)) < len(keys):
@@ -738,8 +756,6 @@ class _Assignments:
     async def _write(
         self, work: Work, writer: TableWriter, olds: Sequence[Stored], new: Sequence[Row]
     ) -> None:
-        if self.moves:
-            await writer.lock_gone(work.t, olds, new)
         many = len(new) >= _MANY and not self._table.plain
         if many and not self.moves:
             rules = writer.rules
@@ -919,7 +935,6 @@ class DeletePlan:
             return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
         olds = [old for old, _ in rows]
-        await writer.lock_gone(work.t, olds, [None] * len(olds))
         if len(olds) < _MANY:
             for old in olds:
                 work.t.computes_from(old.key, old.version)

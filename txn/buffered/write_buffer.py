@@ -145,6 +145,11 @@ class WriteBuffer:
         return self._held + self._kept
 
     @property
+    def marked(self) -> bool:
+        """Whether there is a mark to go back to."""
+        return self._undo is not None
+
+    @property
     def spilled(self) -> bool:
         """Whether some of it is in the file: `stream` has all, `ops` does not."""
         return bool(self._spill)

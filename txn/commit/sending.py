@@ -203,8 +203,8 @@ class Sending:
             if not left:
                 before_ts = 0 if before_ts == MAX else before_ts
                 return msg.Prewritten(effect, min_commit_ts, exact=exact, before_ts=before_ts)
-            left_over = {name: reads[name] for name in ("ranges", "since") if name in reads}
-            ops, options = [], {**request.terms.options, **left_over}
+            ranges = {name: value for name, value in reads.items() if name != "reads"}
+            ops, options = [], {**request.terms.options, **ranges}
 
     async def _past_intents(
         self,

@@ -85,7 +85,7 @@ class Figures:
         rows = found.rows
         if conditions:
             rows = rows_of(known) * together(known, reader.table, conditions, self.env)
-        return replace(found, rows=min(rows, found.rows))
+        return replace(found, rows=min(rows, found.rows) if reader.access.points else rows)
 
     def way(self, reader: TableReader) -> Figure:
         """Of one way alone, all that it reads."""

@@ -195,8 +195,9 @@ class Statistics:
             if await catalog.find_by_id(t, table.id) is None:
                 return False
             head = [found.rows, found.size, found.at_ms, found.version]
-            for key, row in zip(statistics_keys(table.id), (head, to_row(found)), strict=True):
-                t.put(key, records.sealed(key, [records.FORMAT, *row]))
+            small, large = statistics_keys(table.id)
+            t.put(small, records.sealed(small, [records.FORMAT, *head]))
+            t.put(large, records.sealed(large, [records.FORMAT, *to_row(found)]))
             return True
 
         return await self._client.run(body)

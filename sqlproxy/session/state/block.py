@@ -175,6 +175,15 @@ class Block:
         """How many savepoints there are."""
         return len(self._savepoints)
 
+    def wait(self, lock_wait_ms: int | None) -> None:
+        """From now on its statements wait so long for locks; None: as long as it takes."""
+        if self._modes is None or self._modes.terms.lock_wait_ms == lock_wait_ms:
+            return
+        terms = replace(self._modes.terms, lock_wait_ms=lock_wait_ms)
+        self._modes = replace(self._modes, terms=terms)
+        if self._t is not None:
+            self._t.wait(terms)
+
     def comes(self, kind: type) -> None:
         """A statement of the transaction, which those after it cannot do without."""
         self.after_another = self._came

@@ -252,19 +252,23 @@ class State:
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
         get = self.settings.get
-        wait_ms = min(self.settings.ms("lock_timeout"), DEADLINE_MS_MAX)
         return Modes(
             get("default_transaction_isolation"),
             get("default_transaction_read_only") == "on",
             get("default_transaction_deferrable") == "on",
-            terms=Terms(lock_wait_ms=wait_ms or None, owner=self.owner),
+            terms=Terms(lock_wait_ms=self._lock_wait_ms, owner=self.owner),
         )
+
+    @property
+    def _lock_wait_ms(self) -> int | None:
+        return min(self.settings.ms("lock_timeout"), DEADLINE_MS_MAX) or None
 
     def bounded(self) -> None:
         """A statement begins: it may hold what the settings say now."""
         if self.settings.changes != self._seen:
             self._seen = self.settings.changes
             self.budget.limit = int(self.settings.get(SETTING))
+            self.block.wait(self._lock_wait_ms)
         self.held.end()
         self.budget.fresh()
         self._still_written()

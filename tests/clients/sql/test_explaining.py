@@ -16,7 +16,8 @@ READ = re.compile(r"Read: (\d+) gets, (\d+) rows in \d+ pages, (\d+) versions(?:
 
 
 def _lines(db: psycopg.Connection, text: str) -> list[str]:
-    return [row[0].partition("  (")[0] for row in db.execute("EXPLAIN ANALYZE " + text)]
+    rows = db.execute("EXPLAIN ANALYZE " + text)
+    return [re.sub(r" +\((cost=|actual time=).*", "", row[0]) for row in rows]
 
 
 def _reads(lines: list[str]) -> list[tuple[int, int, int]]:

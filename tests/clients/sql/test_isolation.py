@@ -13,6 +13,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from kv.base.config import NodeConfig
+from sqlproxy.session.state.settings import Settings
 from tests.clients.sql.conftest import Sql
 from tests.kit.waiting import poll
 
@@ -453,3 +455,58 @@ def test_p10_what_a_savepoint_locked_is_free_behind_it(
     assert one.run("UPDATE test SET value = value + 1 WHERE id = 1") == 1
     assert one.ends()
     assert rows(db) == {1: 16, 2: 0}
+
+
+def test_p10_a_lock_timeout_that_is_set_in_a_block_counts(sql: Sql, begin: Begin) -> None:
+    """A migration that says SET LOCAL lock_timeout would wait for ever."""
+    one = begin(RC)
+    one.run("UPDATE test SET value = 1 WHERE id = 1")
+    with sql.connect(autocommit=True) as other:
+        for text in (
+            "UPDATE test SET value = 2 WHERE id = 1",
+            "INSERT INTO test VALUES (1, 1)",
+            "DELETE FROM test",
+        ):
+            other.execute("BEGIN")
+            other.execute("SELECT 1")
+            other.execute("SET LOCAL lock_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable, match="due to lock timeout"):
+                other.execute(text.encode())
+            other.execute("ROLLBACK")
+    assert one.ends()
+
+
+def test_p10_what_is_locked_stays_so_behind_a_definition(sql: Sql, begin: Begin) -> None:
+    """A block that makes a table would lose its locks, and nobody would tell it."""
+    one = begin(RC)
+    one.run("SELECT value FROM test WHERE id = 1 FOR UPDATE")
+    one.run("CREATE TABLE made (id int PRIMARY KEY)")
+    with sql.connect(autocommit=True) as other:
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("SELECT value FROM test WHERE id = 1 FOR UPDATE NOWAIT")
+        assert one.ends()
+        assert other.execute("SELECT value FROM test WHERE id = 1 FOR UPDATE NOWAIT").fetchall()
+
+
+def test_p10_many_rows_that_are_new_lock_nothing(sql: Sql, begin: Begin) -> None:
+    """A load in a block would need memory for all of its rows; but of twins one is refused."""
+    one, two = begin(RC), begin(RC)
+    one.run("INSERT INTO test SELECT g, g FROM generate_series(1001, 3000) g")
+    two.run("INSERT INTO test SELECT g, g FROM generate_series(1501, 2500) g")
+    with sql.connect(autocommit=True) as other:
+        held = "SELECT count(*) FROM kvorum.locks WHERE table_name = 'test'"
+        assert other.execute(held).fetchall() == [(0,)]
+        assert one.ends()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            two.run("COMMIT")
+        assert other.execute("SELECT count(*) FROM test").fetchall() == [(2002,)]
+
+
+def test_p10_a_session_begins_as_its_node_says(sql: Sql) -> None:
+    """READ COMMITTED is what programs for PostgreSQL count on."""
+    with sql.connect(autocommit=True) as conn:
+        assert conn.execute("SHOW default_transaction_isolation").fetchone() == (RC.lower(),)
+    defaults = NodeConfig(sql_isolation="repeatable_read").session_defaults
+    settings = Settings({"application_name": "x"}, defaults)
+    assert settings.get("default_transaction_isolation") == RR.lower()
+    assert settings.get("statement_memory_bytes") == defaults["statement_memory_bytes"]

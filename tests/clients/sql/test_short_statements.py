@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.clients.sql.conftest import Sql
+from tests.clients.sql.conftest import REPEATABLE_READ, Sql
 
 pytestmark = pytest.mark.cluster
 
@@ -224,7 +224,10 @@ def test_p4_a_table_that_changes_meanwhile(sql: Sql, t: psycopg.Connection) -> N
 
 def test_p9_duplicate_behind_a_savepoint_is_a_duplicate(sql: Sql, t: psycopg.Connection) -> None:
     """A row written before a savepoint to which the client went back was told as 40001."""
-    with sql.connect(autocommit=True) as one, sql.connect(autocommit=True) as other:
+    with (
+        sql.connect(autocommit=True, options=REPEATABLE_READ) as one,
+        sql.connect(autocommit=True) as other,
+    ):
         one.execute("BEGIN")
         one.execute("SELECT 1 FROM t")
         one.execute("INSERT INTO t (id) VALUES (100)")
