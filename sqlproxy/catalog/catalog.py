@@ -42,7 +42,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.errors import AlreadyExists, NotFound, Refused, TooLarge
+from kv.base.errors import AlreadyExists, KvorumError, NotFound, Refused, TooLarge
 from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
@@ -644,13 +644,22 @@ async def _with_types(t: Reader, table: Table) -> Table:
         oid = enums.oid_in(column.type)
         if oid and not (table.private and oid not in types):  # of others it is as it was
             if oid not in types:
-                name = enums.shown(column.type).removesuffix("[]")
-                raise refusal("42704", f'type "{name}" does not exist', kind=NotFound)
+                raise await _no_type(t, table, oid, enums.shown(column.type).removesuffix("[]"))
             text = enums.text_of(types[oid].enum) + ("[]" if column.type.endswith("[]") else "")
             if text != column.type:
                 column = _with_comment(column, text)
         columns.append(column)
     return replace(table, columns=tuple(columns))
+
+
+async def _no_type(t: Reader, table: Table, oid: int, name: str) -> KvorumError:
+    for one in await list_schemas(t, table.namespace):
+        if oid in await list_types(t, one.name):
+            other = schema_of(one.name)
+            words = f'a column of the type "{name}", which is in another schema, is not supported'
+            hint = f'"{table.name}" is in the schema {schema_of(table.namespace)}, "{name}" in '
+            return refusal("0A000", words, hint=f"{hint}{other}.")
+    return refusal("42704", f'type "{name}" does not exist', kind=NotFound)
 
 
 def _with_comment(column: Column, text: str) -> Column:

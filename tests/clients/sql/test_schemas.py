@@ -232,6 +232,18 @@ def test_p4_a_table_moves_to_another_schema(db: psycopg.Connection) -> None:
     assert _one(db, "SELECT one FROM sales.w") == 1
 
 
+def test_p4_a_column_of_an_enum_of_another_schema(db: psycopg.Connection) -> None:
+    """It says so; a temporary table has one."""
+    db.execute("CREATE SCHEMA sales")
+    db.execute("CREATE TYPE sales.mood AS ENUM ('sad', 'glad')")
+    db.execute("CREATE TABLE t (id int)")
+    for statement in ("CREATE TABLE u (m sales.mood)", "ALTER TABLE t ADD m sales.mood[]"):
+        assert "is in another schema" in _refused(db, statement, "0A000")
+    db.execute("CREATE TEMP TABLE own (m sales.mood)")
+    db.execute("INSERT INTO own VALUES ('glad')")
+    assert _one(db, "SELECT m FROM own") == "glad"
+
+
 def test_p4_lastval_of_a_sequence_in_another_schema(db: psycopg.Connection) -> None:
     """It is looked for in public."""
     db.execute("CREATE SCHEMA sales")
