@@ -58,6 +58,7 @@ RULES: Final[dict[int, Rule]] = {
     system.GRANTS: Rule.LATE,
     system.NOTIFICATIONS: Rule.DROP,
     system.ROLE_SETTINGS: Rule.LATE,
+    system.STATISTICS: Rule.DROP,  # they are made again
     system.CLUSTER: Rule.LATE,
 }
 NOT_COPIED: Final = frozenset(
@@ -67,6 +68,7 @@ NOT_COPIED: Final = frozenset(
         system.SINK_PLACES,
         system.PROXIES,
         system.NOTIFICATIONS,
+        system.STATISTICS,
     }
 )
 SYSTEM_IDS: Final = tuple(
