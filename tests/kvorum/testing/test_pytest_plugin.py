@@ -97,6 +97,9 @@ def test_u7_the_guide_is_true(tmp_path: Path) -> None:
     assert step.search(payments)
     for text, passes in ((payments, False), (step.sub(indent(mended, "    "), payments), True)):
         (tmp_path / "payments.py").write_text(text)
+        if passes:  # all of it: test_explore.py
+            few = 'setup=accounts, only=lambda fault: fault.moment not in ("sends", "gets"))'
+            (tmp_path / "test_payments.py").write_text(tests.replace("setup=accounts)", few))
         told = pytest_of(tmp_path, "test_payments.py")
         assert ("2 passed" if passes else "1 failed, 1 passed") in told, told
         assert passes or "charge happened 2 times, not 1" in told
