@@ -17,6 +17,7 @@ import kvorum
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import Credential
 from kv.base.errors import KvorumError
+from kv.base.keys import u64
 from kv.base.methods import (
     BLIND,
     CHECK,
@@ -38,7 +39,10 @@ from kvorum.native.native import CATALOG_TTL_S
 from kvorum.sdk.sync import Database
 from kvorum.steps.modules import load_types
 from procedures.engine import plain_data, records
+from procedures.engine.attributes import index_ops
 from procedures.engine.kv_store import KvStore, live_key, record_key
+from procedures.engine.procedure import State
+from procedures.engine.search_rows import of_state
 from procedures.engine.store import NOT_HELD
 from procedures.pools import messages, rows
 from procedures.pools.describe import described
@@ -312,6 +316,9 @@ def test_a_worker_of_another_pool_gets_at_nothing(cluster: Cluster) -> None:
                 txn.write([put(rows.signal(id, "s", 1), b"x")]),
                 txn.write([put(rows.done(id, "ext-00-1-0"), b"x")]),
                 txn.write([put(rows.worker("w"), b"x")]),
+                txn.write(index_ops(id, 1, (), (("customer", "forged"),))),
+                txn.write(index_ops(id, 1, (("customer", "hidden"),), ())),
+                txn.write([put(of_state("sample.pool", State.SUCCESS) + bytes(8) + u64(id), b"")]),
                 txn.get(rows.worker("w")),
             ):
                 assert await refused(doing) == NOT_HELD

@@ -117,7 +117,7 @@ async def begun(executor: Executor, args: Any, name: str = "stairs") -> int:
 
 
 @pytest.mark.parametrize(("how", "downs", "up"), [(UNDO, 2, 3), (KEEP, 0, 5)])
-def test_a_waiting_one_goes_back(how: str, downs: int, up: int) -> None:
+def test_u29_a_waiting_one_goes_back(how: str, downs: int, up: int) -> None:
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, {"wait": True})
         told = await executor.surgeon.reset(id, "why", "ann", step="two", undo=how, dry_run=True)
@@ -199,7 +199,7 @@ def test_rounds_of_children_are_undone_with_the_steps_behind_the_point() -> None
     in_lab(test)
 
 
-def test_a_workflow_goes_back_to_a_call() -> None:
+def test_u29_a_workflow_goes_back_to_a_call() -> None:
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, None, "plan")
         assert DONE == ["a", "b"]
@@ -255,7 +255,7 @@ def test_what_cannot_go_back_says_why() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "model"])
-def test_a_crash_at_any_write_of_a_reset_ends_as_without(kind: str) -> None:
+def test_u29_a_crash_at_any_write_of_a_reset_ends_as_without(kind: str) -> None:
     """Before and after each write: what is undone is undone once, and what is redone is there."""
 
     async def main(loop: simloop.SimLoop) -> None:

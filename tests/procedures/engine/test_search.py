@@ -165,7 +165,7 @@ def test_what_ended_and_what_lives_is_found_in_order(kind: str) -> None:
     at_place(test, kind)
 
 
-def test_attributes_are_found_until_their_procedure_is_forgotten() -> None:
+def test_u27_attributes_are_found_until_their_procedure_is_forgotten() -> None:
     async def test(place: Place) -> None:
         due = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
         ann = [
@@ -342,7 +342,7 @@ def test_a_child_that_was_rolled_back_is_not_found_as_ended_well() -> None:
     at_place(test)
 
 
-def test_the_cost_goes_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_u27_the_cost_goes_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Among very many others: neither reads nor looks at all of them."""
 
     async def test(place: Place) -> None:

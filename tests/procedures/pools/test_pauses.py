@@ -123,7 +123,7 @@ def test_nothing_new_of_what_is_paused_begins(kind: str, name: str) -> None:
     at_master(test)
 
 
-def test_what_is_paused_can_be_aborted_and_its_time_can_end() -> None:
+def test_u26_what_is_paused_can_be_aborted_and_its_time_can_end() -> None:
     async def test(lab: Lab, executor: Executor, control: Control) -> None:
         first, second = [await executor.submit(submission("walk")) for _ in range(2)]
         await asyncio.sleep(2.5)
@@ -155,7 +155,7 @@ def test_who_is_paused_while_it_waits_for_a_lock_holds_up_nobody() -> None:
 
 
 @pytest.mark.parametrize("kind", ["procedure", "type", "queue", "pool"])
-def test_workers_give_back_what_is_paused(kind: str) -> None:
+def test_u26_workers_give_back_what_is_paused(kind: str) -> None:
     """A worker runs step after step by itself."""
 
     async def test(office: Office, executor: Executor) -> None:

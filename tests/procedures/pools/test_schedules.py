@@ -196,7 +196,7 @@ def test_jitter_is_decided_by_name_and_time() -> None:
     assert begins(times, "s", HOUR) == begins(times, "s", HOUR) != begins(times, "t", HOUR)
 
 
-def test_each_way_to_overlap() -> None:
+def test_u25_each_way_to_overlap() -> None:
     """Five times come while the first run lives; then it ends."""
 
     async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
@@ -349,7 +349,7 @@ def test_next_times_are_told() -> None:
     with_schedules(test)
 
 
-def test_ten_thousand_idle_schedules_cost_nothing() -> None:
+def test_u25_ten_thousand_idle_schedules_cost_nothing() -> None:
     """Each second all of them were looked at."""
 
     async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
@@ -395,7 +395,7 @@ def test_schedules_of_an_older_version_go_on() -> None:
 
 
 @pytest.mark.parametrize("at", range(12))
-def test_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> None:
+def test_u25_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> None:
     """The master dies before or after each write of a row; another one goes on."""
 
     async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
