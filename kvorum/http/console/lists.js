@@ -148,14 +148,19 @@ function pauseType(panel) {
 
 export function workersPage() {
   return listPage("Workers", async (text) => {
-    const { items } = await ask("v1/workers");
+    const [{ items }, versions] = await Promise.all([ask("v1/workers"), ask("v1/versions")]);
     const rows = items.filter((one) => matches(text, one)).map((one) => [
       one.worker, one.pool, [el("meter", { min: 0, max: one.slots || 1, value: one.running, "aria-label": "slots in use" }), ` ${one.running} of ${one.slots}`],
       (one.procedures || []).slice(0, 8).flatMap((id) => [linkTo(String(id)), " "]), (one.types || []).join(", "),
       one.silent_ms > 5000 ? el("span", { class: "warn" }, duration(one.silent_ms)) : duration(one.silent_ms),
     ]);
-    return tableOf([["worker", ""], ["pool", "tight"], ["slots", "tight"], ["runs", ""], ["types", ""], ["silent for", "number"]], rows,
-      items.length ? "None of them fits the text." : empty("No worker is here", "Steps run at the master. Processes of your own run them with ", code("kvorum worker MODULE"), "."));
+    const deployed = versions.items.filter((one) => matches(text, one)).flatMap((type) => type.versions.map((one) => [
+      type.name, one.version, figure(one.live), one.new_percent ? `${figure(one.new_percent)} %` : "", one.drained ? badge("drained", "warn") : "",
+      one.nodes ? "nodes" : one.workers.join(", "), one.safe_to_stop ? badge("may stop", "good") : one.why_not,
+    ]));
+    return [tableOf([["worker", ""], ["pool", "tight"], ["slots", "tight"], ["runs", ""], ["types", ""], ["silent for", "number"]], rows,
+      items.length ? "None of them fits the text." : empty("No worker is here", "Steps run at the master. Processes of your own run them with ", code("kvorum worker MODULE"), ".")),
+    deployed.length > 0 && [el("h2", {}, "Versions of types"), tableOf(...withoutEmpty([["type", ""], ["version", "number"], ["live", "number"], ["of new ones", "number"], ["", "tight"], ["served by", ""], ["may its workers stop", ""]], deployed), "")]];
   });
 }
 

@@ -1,6 +1,6 @@
 // Procedures: what needs attention first, the list, and one with all about it.
 
-import { ask, forbidden, gone, known, query, Refusal, rightsTo, session, wordsOf } from "./api.js";
+import { ask, forbidden, gone, known, query, Refusal, rightsTo, sees, session, wordsOf } from "./api.js";
 import { gantt, widthOf } from "./charts.js";
 import { badge, card, code, duration, el, empty, figure, finely, linkTo, matches, moment, pairs, plural, pretty, tableOf, tiles, withoutEmpty } from "./dom.js";
 
@@ -53,31 +53,47 @@ export const procedureTable = (items, none) => tableOf(...withoutEmpty(PROCEDURE
 // ------------------------------------------------------------------------------------- the list
 export function proceduresPage(told) {
   const kind = told.get("kind") || "";
-  const pages = []; // ids that earlier pages began below
-  let before = "", found = null;
-  const again = () => { pages.length = 0; before = ""; session.refresh(); };
+  const pages = []; // where earlier pages began
+  let token = "", found = "";
+  const again = () => { pages.length = 0; token = ""; session.refresh(); };
   const state = el("select", { id: "state", "aria-label": "state", onchange: again }, el("option", { value: "" }, "any state"), STATES.map((s) => el("option", { value: s, selected: s === told.get("state") }, s)));
   const name = el("input", { id: "name", placeholder: "type", "aria-label": "type", list: "types", value: told.get("name") || "", onchange: again });
-  const owner = el("input", { id: "owner", placeholder: "owner", "aria-label": "owner", size: 12, onchange: again });
-  const text = el("input", { id: "text", type: "search", placeholder: "any text in the row", "aria-label": "text", oninput: () => session.refresh() });
+  const owner = el("input", { id: "owner", placeholder: "owner", "aria-label": "owner", size: 10, onchange: again });
+  const error = el("input", { id: "error", placeholder: "error", "aria-label": "beginning of the error", size: 12, onchange: again });
+  const where = el("input", { id: "where", placeholder: "attributes: customer=ada, amount>=100", "aria-label": "conditions on attributes", size: 34, onchange: again });
+  const text = el("input", { id: "text", type: "search", placeholder: "any text in the row", "aria-label": "text", size: 16, oninput: () => session.refresh() });
   const id = el("input", { id: "id", placeholder: "go to id", "aria-label": "id", inputmode: "numeric", size: 12 });
   const types = el("datalist", { id: "types" });
-  const newer = el("button", { id: "newer", type: "button", disabled: true, onclick: () => { before = pages.pop() || ""; session.refresh(); } }, "Newer");
-  const older = el("button", { id: "older", type: "button", disabled: true, onclick: () => { pages.push(before); before = found; session.refresh(); } }, "Older");
+  const newer = el("button", { id: "newer", type: "button", disabled: true, onclick: () => { token = pages.pop() || ""; session.refresh(); } }, "Previous");
+  const older = el("button", { id: "older", type: "button", disabled: true, onclick: () => { pages.push(token); token = found; session.refresh(); } }, "Next");
   const go = (event) => {
     event.preventDefault();
     if (/^\d+$/.test(id.value.trim())) location.hash = `#/procedures/${id.value.trim()}`;
     else session.refresh();
   };
+  /** What is searched for, as /v1/search and /v1/bulk have it. */
+  const filter = () => {
+    const wanted = { state: state.value, type: name.value.trim(), owner: owner.value.trim(), error: error.value.trim() };
+    const conditions = where.value.split(",").map((one) => one.trim()).filter((one) => one);
+    return Object.fromEntries(Object.entries({ ...wanted, where: conditions }).filter(([, value]) => value.length));
+  };
+  const panel = el("div", {});
+  const bulk = sees("locks") && el("details", { class: "add", id: "bulk" }, el("summary", {}, "Act on all that fit"),
+    el("p", { class: "faint" }, "On every procedure that the fields above describe, on this page or not; without any, on all that have not ended."),
+    el("div", { class: "bar" }, ["abort", "retry", "bypass", "pause", "resume"].map((what) => el("button", { type: "button", id: `bulk-${what}`, onclick: () => {
+      const wanted = filter();
+      const more = { what, filter: Object.keys(wanted).length ? wanted : { state: ["RUNNABLE", "WAITING"] } };
+      panel.replaceChildren(el("p", {}, "All with ", code(JSON.stringify(more.filter))), actionPanel(what, "v1/bulk", more, () => panel.replaceChildren()));
+    } }, `${(ACTIONS[what] || BULK[what]).label} …`))), panel);
   return {
     title: "Procedures",
-    fixed: el("form", { onsubmit: go, class: "bar" }, state, name, types, owner, text, id, el("button", {}, "Go"), el("span", { class: "pager" }, newer, older)),
+    fixed: [el("form", { onsubmit: go, class: "bar" }, state, name, types, owner, error, where, text, id, el("button", {}, "Go"), el("span", { class: "pager" }, newer, older)), bulk],
     live: async () => {
       const [listed, census] = await Promise.all([
-        ask(`v1/procedures${query({ state: state.value, name: name.value.trim(), owner: owner.value.trim(), before })}`), ask("v1/census"),
+        ask(`v1/search?${new URLSearchParams([...Object.entries(filter()).flatMap(([key, value]) => [value].flat().map((one) => [key, one])), ["limit", PAGE], ...(token ? [["token", token]] : [])])}`), ask("v1/census"),
       ]);
       const items = listed.items;
-      found = listed.before || (items.length >= PAGE ? items[items.length - 1].id : "");
+      found = listed.token;
       older.disabled = !found;
       newer.disabled = !pages.length;
       if (types.childElementCount !== census.types.length) types.replaceChildren(...census.types.map((one) => el("option", { value: one.name })));
@@ -90,9 +106,9 @@ export function proceduresPage(told) {
         lookFirst(census, kind),
         census.types.length > 1 && el("details", { class: "types" }, el("summary", {}, `${plural(census.types.length, "type")} under way`),
           tableOf([["type", ""], ["under way", "number"], ["in trouble", "number"]], census.types.map((one) => [el("a", { href: `#/procedures?name=${encodeURIComponent(one.name)}` }, one.name), figure(one.live), one.trouble ? el("span", { class: "warn" }, figure(one.trouble)) : ""]), "")),
-        el("h2", {}, before ? `Procedures older than ${before}` : "The newest"),
+        el("h2", {}, pages.length ? `Page ${pages.length + 1}` : "What has not ended, then what has"),
         el("div", { id: "list" }, procedureTable(fit, items.length ? "None of them fits the text." : empty("There are none", "A program starts one with ", code("db.submit(…)"), " or ", code("kvorum proc submit"), "; here it shows at once."))),
-        items.length >= PAGE && el("p", { class: "faint" }, `${PAGE} on a page: narrow the list by state, type and owner, or look at older ones.`),
+        found && el("p", { class: "faint" }, `${PAGE} on a page: narrow the list by state, type, owner, error or attributes, or look at the next page.`),
       ];
     },
   };
@@ -203,8 +219,9 @@ export function procedurePage(id, past) {
         for (const button of talk) button.hidden = !may.submits && button.id !== "query";
       }
       for (const button of buttons) {
-        button.disabled = ended || !operates;
-        button.title = ended ? "It has ended." : "";
+        const over = ended && !(ACTIONS[button.id] && ACTIONS[button.id].ended);
+        button.disabled = over || !operates;
+        button.title = over ? "It has ended." : "";
       }
       const paused = one.paused && one.paused.kind === "procedure";
       if (paused) hold.dataset.paused = "yes";
@@ -327,18 +344,29 @@ export const ACTIONS = {
     options: [["override", "also while a step is under way"], ["recursive", "with everything below it"]],
   },
   retry: { label: "Retry", about: "It goes on at once.", options: [], step: true },
+  reset: {
+    label: "Reset", about: "It goes on from an earlier step, also after its end; what was done since is undone first.", step: true, ended: true,
+    options: [["keep", "keep what was done since", { undo: "keep" }], ["end", "end its live children", { children: "end" }]],
+  },
+  fork: { label: "Fork", about: "A new procedure begins at one of its steps; this one stays as it is.", options: [], step: true, ended: true },
   steal: { label: "Steal", about: "The lock goes to who is next; late writes of its holder are refused.", options: [] },
+};
+
+const BULK = {
+  pause: { label: "Pause", about: "No step of them begins any more; steps under way come to their end.", options: [] },
+  resume: { label: "Resume", about: "Those that are paused go on.", options: [] },
 };
 
 /** Reason, options, a dry run, and only then the deed, with exactly what the dry run was told. */
 export function actionPanel(what, path, more, close) {
-  const action = ACTIONS[what];
+  const action = ACTIONS[what] || BULK[what];
+  const isBulk = path === "v1/bulk";
   let agreed = null; // the body of the last dry run that would change something
   const told = el("div", { id: "told", role: "status" });
   const reason = el("input", { id: "reason", size: 40, placeholder: "why (kept in the audit)", "aria-label": "reason" });
   const actor = known() ? null : el("input", { id: "actor", size: 16, placeholder: "your name", "aria-label": "your name", value: sessionStorage.getItem("actor") || "" });
-  const step = action.step && el("input", { id: "step", size: 16, placeholder: "step (its own)", "aria-label": "step" });
-  const options = action.options.map(([name, label]) => [name, el("input", { type: "checkbox", id: name }), label]);
+  const step = action.step && el("input", { id: "step", size: 16, placeholder: action.ended ? "from this step" : "step (its own)", "aria-label": "step" });
+  const options = action.options.map(([name, label, says]) => [says || { [name]: true }, el("input", { type: "checkbox", id: name }), label]);
   const act = el("button", { id: "act", class: "act", disabled: true, onclick: () => run(false) }, action.label);
   const dry = el("button", { id: "dry", onclick: () => run(true) }, "Dry run");
   const changed = () => {
@@ -357,16 +385,18 @@ export function actionPanel(what, path, more, close) {
       if (actor) sessionStorage.setItem("actor", actor.value.trim());
       agreed = { ...more, reason: reason.value.trim(), key: fresh() };
       if (actor && actor.value.trim()) agreed.actor = actor.value.trim();
-      if (step && step.value.trim()) agreed.step = step.value.trim();
-      for (const [name, box] of options) if (box.checked) agreed[name] = true;
+      const said = step && step.value.trim() ? { step: step.value.trim() } : {};
+      for (const [says, box] of options) if (box.checked) Object.assign(said, says);
+      if (!isBulk) Object.assign(agreed, said);
+      else if (Object.keys(said).length) agreed.options = said;
     }
     const body = agreed;
     act.disabled = dry.disabled = true;
     try {
       const { key, ...dryBody } = body; // a dry run does not use up the key under which it is done once
       const answer = await ask(path, isDry ? { ...dryBody, dry_run: true } : body);
-      told.replaceChildren(surgeryTold(answer));
-      act.disabled = !(isDry && answer.changed && agreed === body);
+      told.replaceChildren(isBulk ? bulkTold(answer, isDry) : surgeryTold(answer));
+      act.disabled = !(isDry && (isBulk ? answer.count > 0 : answer.changed) && agreed === body);
       session.refresh();
     } catch (error) {
       const words = error instanceof Refusal ? wordsOf(error) : `no answer (${error.message}); done or not, it is not done twice: press again`;
@@ -415,6 +445,13 @@ export const resume = (kind, name) => ask(`v1/pauses/${kind}/${encodeURIComponen
 
 const fresh = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
+/** What a bulk action found, or which procedure carries it out. */
+function bulkTold(told, isDry) {
+  if (!isDry) return el("p", {}, "Procedure ", linkTo(told.id), " does it, one after the other; its result has the counts.");
+  const names = (told.items || []).slice(0, 10).map((one) => el("li", {}, linkTo(one.id), ` ${one.name || one.type || ""} ${one.state || ""}`));
+  return el("div", {}, el("p", {}, told.count ? `Would act on ${plural(told.count, "procedure")}:` : "None fits."), el("ul", {}, names), told.count > names.length && el("p", { class: "faint" }, `and ${figure(told.count - names.length)} more`));
+}
+
 /** What an action changed, or would change (the answer of the API), as the command line tells it. */
 function surgeryTold(told) {
   const head = !told.changed ? "Nothing changes" : told.dry_run ? "Would change" : "Changed";
@@ -427,7 +464,11 @@ function surgeryTold(told) {
     if (p.refuses) lines.push(el("li", {}, `refuses ${p.refuses}`));
     return el("li", {}, `${p.procedure} (${p.name})`, el("ul", {}, lines));
   });
-  const more = (told.count || 0) - items.length;
+  for (const [field, words] of [["redone", "runs again"], ["kept", "is kept"], ["undone", "is undone"]]) {
+    if (Array.isArray(told[field]) && told[field].length) items.push(el("li", {}, `${words}: ${told[field].map((one) => (typeof one === "string" ? one : one.step || JSON.stringify(one))).join(", ")}`));
+  }
+  if (told.forked) items.push(el("li", {}, "the new one: ", linkTo(told.forked)));
+  const more = (told.count || 0) - (told.procedures || []).length;
   if (more > 0) items.push(el("li", {}, `and ${more} more`));
   return el("div", {}, el("p", {}, head + (told.why ? `: ${told.why}` : items.length ? ":" : "")), el("ul", {}, items));
 }

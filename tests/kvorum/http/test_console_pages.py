@@ -316,3 +316,34 @@ def test_m9_schedules_and_limits_are_changed_there(page: Browser, place: Place) 
     page.wait("document.querySelector('tbody')?.innerText.includes('of 3')")
     assert [c for c in page.complaints if "status of 4" not in c] == []
     page.complaints.clear()
+
+
+def test_m9_all_that_fit_are_acted_on_after_a_dry_run(page: Browser, place: Place) -> None:
+    """A hundred procedures of one kind, each aborted by hand; or others with them."""
+    ids = [place.begun(f"bulk/{n}") for n in range(2)]
+    other = place.db.submit("console.child", None)
+    show(page, place, "procedures")
+    page.type("#name", "console.import")
+    page.js("document.querySelector('#name').dispatchEvent(new Event('change'))")
+    page.wait(f"!document.querySelector('#list a[href=\"#/procedures/{other}\"]')")
+    page.click("#bulk summary")
+    page.click("#bulk-abort")
+    assert '{"type":"console.import"}' in page.js("document.querySelector('#bulk').innerText")
+    page.type("#reason", "all of them")
+    page.click("#dry")
+    page.wait("document.querySelector('#told').innerText.includes('Would act on')")
+    page.click("#act")
+    page.wait("document.querySelector('#told').innerText.includes('does it')")
+    show(page, place, f"procedures/{ids[0]}")
+    page.wait("document.querySelector('#shown').innerText.includes('ROLLED_BACK')")
+    assert place.db.procedure(other).state == "WAITING"
+    page.wait(
+        "document.querySelector('#abort').disabled && !document.querySelector('#fork').disabled"
+    )
+    page.click("#fork")
+    page.type("#step", "prepare")
+    page.type("#reason", "once more")
+    page.click("#dry")
+    page.wait("document.querySelector('#told').innerText.includes('runs again')")
+    place.db.abort_procedure(other, "seen")
+    assert page.complaints == []
