@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, get_args, get_origin
 
 from fastapi import FastAPI, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
@@ -92,9 +93,10 @@ class ColdApi:
             for name, part in request.path_params.items():
                 request.path_params[name] = path_text(part.encode("latin-1"), name)
             if route.path.startswith("/v1/"):  # probes and browsers add to others what they like
-                query = Query(raw.query_string)
-                for parameter in route.dependant.query_params:
-                    query.text(parameter.alias)
+                parameters = dict(_parameters(route.dependant))
+                query = Query(raw.query_string, [one for one, many in parameters.items() if many])
+                for parameter in parameters:
+                    query.text(parameter)
                 query.done()
             right = _RIGHTS[raw.method, route.path]
             if right.action is not None:
@@ -207,6 +209,17 @@ def _add(router: APIRouter, route: Declared) -> None:
         include_in_schema=route.shown,
         route_class_override=_Route,
     )
+
+
+def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """Those of a query string, with those of what a handler is given by others: the name, and
+    whether it may be there several times.
+    """
+    for one in dependant.query_params:
+        said = one.field_info.annotation
+        yield one.alias, any(get_origin(kind) is list for kind in (said, *get_args(said)))
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
 
 
 def _answering(endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -146,16 +146,20 @@ class Query:
 
     __slots__ = ("_left",)
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, several: Collection[str] = ()) -> None:
+        """`several`: those that may be given more than once; their text is all of it."""
         self._left: dict[str, bytes] = {}
         for part in raw.split(b"&") if raw else ():
             if not part:
                 continue
             name, _, value = part.partition(b"=")
             key = unquote_to_bytes(name.replace(b"+", b" ")).decode("utf-8", "replace")
+            said = unquote_to_bytes(value.replace(b"+", b" "))
             if key in self._left:
-                raise InvalidArgument(f"the parameter {key[:60]!r} is given twice")
-            self._left[key] = unquote_to_bytes(value.replace(b"+", b" "))
+                if key not in several:
+                    raise InvalidArgument(f"the parameter {key[:60]!r} is given twice")
+                said = self._left[key] + b"&" + said
+            self._left[key] = said
 
     def raw(self, name: str) -> bytes | None:
         return self._left.pop(name, None)

@@ -110,3 +110,17 @@ def test_who_may_only_look_is_not_told_of_locks_and_machines(scene: Scene) -> No
     told = scene.get("/v1/overview", reads).json()
     assert told["nodes"][0]["disk_free"] is None
     assert scene.get("/v1/overview", scene.user("nobody")).status_code == 403
+
+
+def test_a_search_takes_conditions_and_refuses_what_it_does_not_know(scene: Scene) -> None:
+    """What a handler takes by another function was refused as unknown, all of it."""
+    failed = str(scene.db.submit("console.broken", "x"))
+    found: list[str] = []
+    while failed not in found:
+        answer = scene.get("/v1/search?state=FAILED&state=SUCCESS&type=console.broken&limit=5")
+        assert answer.status_code == 200, answer.text
+        found = [one["id"] for one in answer.json()["items"]]
+    assert scene.get("/v1/search?owner=nobody").json()["items"] == []
+    assert scene.get("/v1/search/count?state=FAILED").json()["count"] >= 1
+    for wrong in ("nonsense=1", "owner=a&owner=b", "state=%ff", "state=FAILED&state=%ff"):
+        assert scene.get(f"/v1/search?{wrong}").status_code == 400, wrong
