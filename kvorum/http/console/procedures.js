@@ -310,9 +310,11 @@ function procedureDetail(told) {
     wait.kind, wait.text, wait.since_ms ? duration(now - wait.since_ms) : "",
     wait.holder ? linkTo(wait.holder) : wait.holder_txn ? `transaction ${wait.holder_txn}` : "",
   ]);
-  const steps = (one.steps || []).map((s) => [
+  // What a step has stored is there when the next one begins, or a moment after it.
+  const stored = (i) => (i + 1 < one.steps.length ? one.steps[i + 1].start_ms : Math.min(now, one.updated_ms + 1000));
+  const steps = (one.steps || []).map((s, i) => [
     s.step, s.outcome, s.attempt,
-    el("a", { href: `#/procedures/${one.id}?at=${new Date(s.start_ms + s.took_ms + 1).toISOString()}`, title: "As it was then" }, moment(s.start_ms)), duration(s.took_ms),
+    el("a", { href: `#/procedures/${one.id}?at=${new Date(stored(i)).toISOString()}`, title: "As it was then" }, moment(s.start_ms)), duration(s.took_ms),
   ]);
   const locks = one.locks.map((lock) => [lock.mode, lock.resource]);
   return [
