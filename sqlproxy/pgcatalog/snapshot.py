@@ -107,12 +107,11 @@ class Snapshot:
         """See `front.bound.env.Catalog`."""
         first, *others = where
         values = self.column(relation, column)
+        places = self._places(relation, first, where[first])
+        if not others:
+            return [values[at] for at in places]
         rest = [(self.column(relation, name), where[name]) for name in others]
-        return [
-            values[at]
-            for at in self._places(relation, first, where[first])
-            if all(listed[at] == value for listed, value in rest)
-        ]
+        return [values[at] for at in places if all(listed[at] == value for listed, value in rest)]
 
 
 def _sized(row: Row, sized: Mapping[Any, Sized]) -> Row:

@@ -337,9 +337,24 @@ def _of_schema(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     return name is not None, acl
 
 
+def _known(env: Env, key: tuple[object, ...], find: Callable[[], list[Any]]) -> list[Any]:
+    """What was found for a key in this run: thousands of objects have an owner, and privileges, in
+    common.
+    """
+    if env.memo is None:
+        env.memo = {}
+    found: Any = env.memo.get(key)
+    if found is None:
+        found = env.memo[key] = find()
+    return found  # type: ignore[no-any-return]
+
+
 def exploded(env: Env, acl: Sequence[str]) -> list[tuple[int | None, int, str, bool]]:
     """aclexplode: `grantee=letters/grantor`, * after a letter that may be granted on."""
+    return _known(env, ("aclexplode", *acl), lambda: _exploded(env, acl))
 
+
+def _exploded(env: Env, acl: Sequence[str]) -> list[tuple[int | None, int, str, bool]]:
     def role(name: str) -> int | None:
         bare = name.strip('"')
         return env.catalog.get("pg_authid", "oid", rolname=bare) if bare else 0
@@ -359,6 +374,10 @@ def exploded(env: Env, acl: Sequence[str]) -> list[tuple[int | None, int, str, b
 
 def _default_acl(env: Env, kind: str, owner: int) -> list[str]:
     """acldefault: what everybody may, and what the owner."""
+    return _known(env, ("acldefault", kind, owner), lambda: _made_acl(env, kind, owner))
+
+
+def _made_acl(env: Env, kind: str, owner: int) -> list[str]:
     name = env.catalog.get("pg_authid", "rolname", oid=owner)
     if name is None or kind not in _OF_OBJECTS:
         return []
