@@ -169,7 +169,6 @@ lock table dept in share mode ;; select 1
 explain nonsense
 select * from dept where id = 1; select 2
 call nope()
-create temp table q (a int)
 listen x
 do $$ begin end $$
 insert into seq select returning v, n ;; insert into seq select from dept where id < 3 returning v ;; insert into seq (id) select

@@ -103,7 +103,7 @@ select unnest(1)
 select * from unnest('x')
 select * from emp tablesample system (10)
 select * from only emp limit 1
-select id into t2 from emp
+select id into emp_ids from emp
 select * from emp order by nope
 select * from emp order by 99
 select * from emp order by 0
