@@ -172,14 +172,21 @@ class Cluster:
         return self._test.clock.now_ms() - self._began_ms
 
     async def advance(self, duration: Duration) -> None:
-        """Let so much time pass. What is due meanwhile happens at its time, and is waited for."""
+        """Let so much time pass. What is due meanwhile happens at its time, and is waited for.
+        Raises DeadlineExceeded where something runs and gets nowhere.
+        """
         end_ms = self.now_ms + milliseconds(duration)
+        happened, events = self._loop.time(), 0
         while (left_ms := end_ms - self.now_ms) > 0:
-            if not await self._all_waits(min(left_ms / 1000, _STUCK_S)):
-                continue
+            if len(self.history.events) != events:
+                happened, events = self._loop.time(), len(self.history.events)
+            all_waits = await self._all_waits(min(left_ms / 1000, _STUCK_S))
             due_ms = self._due_ms()
-            if due_ms is not None:
+            if all_waits and due_ms is not None:
                 self._jump(min(due_ms or end_ms, end_ms) - self.now_ms)
+                happened = self._loop.time()
+            elif due_ms is None:
+                self._check_stuck(self._loop.time() - happened, None)
         await self._all_waits(_STUCK_S)
 
     async def run_until(
