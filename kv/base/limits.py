@@ -481,6 +481,7 @@ RETENTION_RULES_MAX: Final = 1_000
 RETENTION_MOST_MAX: Final = 100_000  # ended procedures of one type and state, by a rule
 PAUSES_MAX: Final = 10_000
 SCHEDULES_MAX: Final = 10_000
+VERSION_MOVES_MAX: Final = 1_000  # live procedures that one request moves to another version
 QUEUE_WEIGHTS_MAX: Final = 1_000  # keys of one queue that have another weight than 1 …
 QUEUE_WEIGHT_MAX: Final = 1_000  # … up to this
 QUEUE_KEYS_SHOWN_MAX: Final = 1_000  # of one look at a queue: those with most

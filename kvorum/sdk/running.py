@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kv.base.errors import DeadlineExceeded
+from kv.base.errors import DeadlineExceeded, Refused
 from kv.base.limits import UPDATE_WAIT_MS, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
@@ -318,10 +318,34 @@ class AsyncRunning:
         version, where the rule of `kvorum proc check-upgrade` allows it. Raises Refused
         (NOT_MOVABLE, with their ids): some cannot, and none is moved (`partial`: the others are).
         """
-        request: dict[str, Any] = {"name": procedure_name(name), "to": to, "dry_run": dry_run}
-        request |= {"partial": partial, "reason": reason or None, "from": from_ or None}
-        request["actor"] = myself()
-        return dict(await self._backend.control("version.move", request))
+        request: dict[str, Any] = {"name": procedure_name(name), "to": to, "from": from_ or None}
+        request |= {"reason": reason or None, "actor": myself(), "dry_run": True, "partial": True}
+        found = await self._moves(request)
+        if dry_run:
+            return found
+        if found["refused"] and not partial:
+            first = ", ".join(one["id"] for one in found["refused"][:10])
+            raise Refused(
+                f"{len(found['refused'])} of {found['count']} live procedures of {request['name']} "
+                f"cannot go on with version {to} ({first}): {found['refused'][0]['why']}; keep "
+                "workers of their version, or move the others (partial=True)",
+                code="NOT_MOVABLE",
+                details={"refused": found["refused"]},
+            )
+        return await self._moves(request | {"dry_run": False})
+
+    async def _moves(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Request after request, for there may be many."""
+        found: dict[str, Any] = {}
+        after = ""
+        while True:
+            page = await self._backend.control("version.move", request | {"after": after or None})
+            after = str(page.pop("after"))
+            for what in ("moved", "count", "refused"):
+                page[what] = page[what] if not found else found[what] + page[what]
+            found = page
+            if after in ("", "0"):
+                return found
 
     async def procedure(
         self, procedure: int, *, wait_ms: int = 0, at: int | str | None = None

@@ -4,7 +4,8 @@ from one to another.
     version.page      name?                                     every type, every version of it
     version.set       name, default?, ramp?, percent?, drain?, undrain?
     version.rollback  name                                      new ones begin as before
-    version.move      name, to, from?, dry_run?, partial?, reason, actor   live ones go on with `to`
+    version.move      name, to, from?, dry_run?, partial?,      live ones go on with `to`, so many
+                      reason, actor, after?                     at a time; ask on `after` that id
 
 A version is safe to stop when no new ones begin with it, and nothing that is live needs it: then
 its workers may go. What may move is told by the rule of `kvorum proc check-upgrade`: what the
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from procedures.engine.executor import Executor
     from procedures.pools.assignment import Hand
 
-_REFUSED_SHOWN: Final = 1_000
 _ALL: Final = lambda _name: True  # noqa: E731
 
 
@@ -139,9 +139,9 @@ class Versions:
 
     # ------------------------------------------------------------------------------ live ones
     async def move(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Have live procedures go on with another version: all of them, or none if one of them
-        cannot (`partial`: those that can). Raises InvalidArgument, NotFound, Refused (NOT_MOVABLE,
-        with the ids), Unavailable.
+        """Have live procedures go on with another version: the next VERSION_MOVES_MAX of them, or
+        none if one of these cannot (`partial`: those that can). Raises InvalidArgument, NotFound,
+        Refused (NOT_MOVABLE, with the ids), Unavailable.
         """
         name, to, from_ = self._named(args), args.get("to"), args.get("from") or 0
         declared = self._types.exact(name, to) if type(to) is int else None
@@ -149,17 +149,15 @@ class Versions:
             raise InvalidArgument(self._types.no_version(name, to if type(to) is int else 0))
         if type(from_) is not int or from_ == to:
             raise InvalidArgument(f"from must be another version than {to}, got {from_!r:.40}")
-        ids = [
-            one.id
-            for one in self._executor.live_of(name)
-            if one.release != to and from_ in (0, one.release)
-        ]
+        all_ = self._movable(name, to, from_, args.get("after") or 0)
+        ids = all_[: limits.VERSION_MOVES_MAX]
         refused = []
         for id in ids:
             if why := await self._against(id, declared):
                 refused.append({"id": str(id), "why": why})
         dry_run, partial = args.get("dry_run") is True, args.get("partial") is True
-        shown = {"name": name, "to": to, "dry_run": dry_run, "refused": refused[:_REFUSED_SHOWN]}
+        more = str(ids[-1]) if len(all_) > len(ids) else "0"
+        shown = {"name": name, "to": to, "dry_run": dry_run, "refused": refused, "after": more}
         if dry_run:
             return {**shown, "moved": len(ids) - len(refused), "count": len(ids)}
         if refused and not partial:
@@ -169,7 +167,7 @@ class Versions:
                 f"{to} ({first}{', …' if len(refused) > 10 else ''}): {refused[0]['why']}; keep "
                 "workers of their version, or move the others (partial)",
                 code="NOT_MOVABLE",
-                details={"refused": refused[:_REFUSED_SHOWN]},
+                details={"refused": refused},
             )
         stay, moved = {one["id"] for one in refused}, 0
         for id in ids:
@@ -181,7 +179,18 @@ class Versions:
                 if error.disposition != "no":
                     raise
                 refused.append({"id": str(id), "why": error.message})
-        return {**shown, "refused": refused[:_REFUSED_SHOWN], "moved": moved, "count": len(ids)}
+        return {**shown, "refused": refused, "moved": moved, "count": len(ids)}
+
+    def _movable(self, name: str, to: int, from_: int, after: Any) -> list[int]:
+        if isinstance(after, str) and after.isascii() and after.isdigit() and len(after) <= 20:
+            after = int(after)
+        if type(after) is not int or after < 0:
+            raise InvalidArgument(f"after must be the id of a procedure, got {after!r:.40}")
+        return [
+            one.id
+            for one in self._executor.live_of(name)
+            if one.id > after and one.release != to and from_ in (0, one.release)
+        ]
 
     async def _moved(self, id: int, to: int, args: Mapping[str, Any]) -> bool:
         reason, actor = args.get("reason") or "moved to another version", args.get("actor") or "?"

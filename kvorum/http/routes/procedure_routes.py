@@ -184,6 +184,7 @@ class MoveVersion(Body):
     from_: Annotated[int | None, As(integer(0, _VERSION_MAX))] = Field(
         None, alias="from", description="Only those of this version; all others if left out."
     )
+    after: TextOrNone = Field(None, description="Only those with greater ids.")
     dry_run: BoolOrNone = Field(None, description="Change nothing, only tell what would change.")
     partial: BoolOrNone = Field(None, description="Move those that can, though others cannot.")
     reason: TextOrNone = Field(None, description="Why: kept in the audit.")
@@ -800,7 +801,8 @@ async def roll_back_version(node: Node, name: str) -> object:
 async def move_to_version(node: Node, me: Me, name: str, body: MoveVersion) -> object:
     """Let live procedures go on with another version
 
-    By the rule of `kvorum proc check-upgrade`. 409 `NOT_MOVABLE`: some cannot, whose ids are in
+    By the rule of `kvorum proc check-upgrade`; 1,000 at a time: unless `after` of the answer is
+    "0", ask on with it. 409 `NOT_MOVABLE`: some cannot, whose ids are in
     `refused` of its details, and none is moved (`partial`: the others are).
     """
     said = body.given()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import deploys, plain_data
@@ -266,6 +267,30 @@ def test_u18_live_ones_move_or_say_why_not() -> None:
             assert await _end(executor, id) == 2
         audit = await control.do("audit.page", {})
         assert [one["what"] for one in audit["items"]] == ["move"] * 3
+
+    in_office(test, SHIPS)
+
+
+def test_u18_very_many_are_moved_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request had a master busy for minutes, and its caller without an answer."""
+    monkeypatch.setattr(limits, "VERSION_MOVES_MAX", 2)
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        office.hire("w1", types=office.types(["boat"], [1, 2]))
+        await office.entered("w1")
+        await control.do("version.set", {"name": "boat", "default": 1})
+        ids = [await _waiting(office, executor, "boat") for _ in range(5)]
+        after, moved = "0", []
+        while not moved or after != "0":
+            asked = {"name": "boat", "to": 2, "after": after}
+            page = await control.do("version.move", asked)
+            moved.append(page["moved"])
+            after = page["after"]
+        assert moved == [2, 2, 1]
+        assert {(await executor.find(id)).version for id in ids} == {2}
+        with pytest.raises(InvalidArgument, match="after"):
+            await control.do("version.move", {"name": "boat", "to": 2, "after": "x"})
 
     in_office(test, SHIPS)
 
