@@ -136,7 +136,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(
     ("what", "level", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_what_needs_a_hand_is_found(what: dict[str, Any], level: str, words: str) -> None:
+def test_m10_what_needs_a_hand_is_found(what: dict[str, Any], level: str, words: str) -> None:
     """A dead node, or a backup that fails, would be seen by whoever happens to look at its list."""
     found = [one for one in findings(facts(**what)) if words in one["title"]]
     assert [one["level"] for one in found] == [level], findings(facts(**what))

@@ -53,7 +53,7 @@ async def look(control: Control) -> dict[str, Any]:
     return found
 
 
-def test_each_is_counted_once_by_what_it_does() -> None:
+def test_m11_each_is_counted_once_by_what_it_does() -> None:
     """An operator would look for what is wrong in a list of 10,000."""
 
     async def test(_office: Office, executor: Executor) -> None:
