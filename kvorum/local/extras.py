@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "google": "sql",
     "greenlet": "sql",
     "numpy": "sql",
+    "opentelemetry": "telemetry",
     "postgast": "sql",
     "prompt_toolkit": "sql",
     "psycopg": "sql",

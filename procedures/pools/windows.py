@@ -12,21 +12,19 @@ read: so two masters never begin two. Keys are their owner's, as nonces are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from kv.base import limits
 from kv.base.errors import Busy, ConditionFailed, InvalidArgument
 from kv.base.ops import Op, delete, put
-from procedures.engine.submission import Submission, check, checked_text
+from procedures.engine.registry import Registry
+from procedures.engine.submission import Admitted, Submission, check, checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
-
-if TYPE_CHECKING:
-    from procedures.engine.executor import Executor
 
 DEDUPLICATED: Final = "deduplicated"
 DEBOUNCED: Final = "debounced"
@@ -77,10 +75,24 @@ def window(given: dict[str, Any]) -> Window | None:
     return Window(key, **times, first=which == "first")
 
 
+class Begins(Protocol):
+    """What it needs of the executor."""
+
+    types: Registry
+
+    def now_ms(self) -> int: ...
+
+    async def begin(
+        self, sub: Submission, beside: Callable[[int], Sequence[Op]] | None = None
+    ) -> tuple[int, bool]: ...
+
+    async def put_off(self, id: int, by_ms: int, new: Admitted | None) -> bool: ...
+
+
 class Windows:
     """Of one executor."""
 
-    def __init__(self, executor: Executor, rows: Rows) -> None:
+    def __init__(self, executor: Begins, rows: Rows) -> None:
         self._executor, self._rows = executor, rows
 
     async def begin(self, sub: Submission, window: Window) -> tuple[int, str]:

@@ -33,6 +33,7 @@ def done() -> Counter[str]:
 
 
 async def test_a_trip_is_booked_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What was booked is cancelled, the last first."""
     async with procedures.aopen(tmp_path / "p", procedures=[trip]) as p:
         whole = await p.submit(trip, Trip("ann", ["flight", "car", "hotel"]))
         assert len(await p.wait(whole)) == 3
@@ -45,6 +46,7 @@ async def test_a_trip_is_booked_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 async def test_a_large_transfer_waits_for_a_person(tmp_path: Path) -> None:
+    """Neither a no nor a closed account moves money."""
     async with procedures.aopen(tmp_path / "p", procedures=[transfer]) as p:
         large = await p.submit(transfer, Transfer("ann", "bob", 5_000))
         refused = await p.submit(transfer, Transfer("ann", "eve", 6_000))
@@ -61,6 +63,7 @@ async def test_a_large_transfer_waits_for_a_person(tmp_path: Path) -> None:
 
 
 async def test_a_pipeline_counts_each_part(tmp_path: Path) -> None:
+    """1,000 children in the sample, six here: each is read once."""
     async with procedures.aopen(tmp_path / "p", procedures=[part, pipeline]) as p:
         counted = await p.wait(await p.submit(pipeline, 6))
     assert counted == {"even": 9, "odd": 6}

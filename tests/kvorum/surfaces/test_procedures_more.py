@@ -280,6 +280,7 @@ def test_u1_schedules_are_triggered_filled_and_paused(db: kvorum.Database) -> No
 
 @pytest.mark.few(2)
 def test_u1_a_type_is_paused(db: kvorum.Database) -> None:
+    """Nothing of a paused type begins; what it waits for is told."""
     db.pause("type", "more.quick", "not now")
     try:
         id = db.submit("more.quick")

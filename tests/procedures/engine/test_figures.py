@@ -54,6 +54,8 @@ def shown(executor: Executor) -> dict[str, float]:
 
 
 def test_steps_are_counted_wherever_they_run() -> None:
+    """Else figures of types whose steps run at workers would be missing."""
+
     async def test(office: Office, executor: Executor) -> None:
         office.hire("w1")
         await office.entered("w1")

@@ -118,6 +118,8 @@ async def begun(executor: Executor, args: Any, name: str = "stairs") -> int:
 
 @pytest.mark.parametrize(("how", "downs", "up"), [(UNDO, 2, 3), (KEEP, 0, 5)])
 def test_u29_a_waiting_one_goes_back(how: str, downs: int, up: int) -> None:
+    """Steps behind the point are undone, and it runs on from there."""
+
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, {"wait": True})
         told = await executor.surgeon.reset(id, "why", "ann", step="two", undo=how, dry_run=True)
@@ -139,6 +141,8 @@ def test_u29_a_waiting_one_goes_back(how: str, downs: int, up: int) -> None:
 
 
 def test_one_that_has_ended_goes_on_with_another_state() -> None:
+    """A failure that was the data's is mended without a new procedure."""
+
     async def test(lab: Lab, executor: Executor) -> None:
         failed = await begun(executor, {"bad": True})
         assert (await executor.find(failed)).state is State.ROLLED_BACK
@@ -162,6 +166,8 @@ def test_one_that_has_ended_goes_on_with_another_state() -> None:
 
 
 def test_a_fork_leaves_the_other_one_alone() -> None:
+    """Both go their own ways, with ids of their own."""
+
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, {"wait": True})
         before = await executor.find(id)
@@ -186,6 +192,8 @@ def test_a_fork_leaves_the_other_one_alone() -> None:
 
 
 def test_rounds_of_children_are_undone_with_the_steps_behind_the_point() -> None:
+    """What a step that is taken back had started ends, too."""
+
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, {"children": True, "wait": True})
         assert lab.number("leaves") == 3
@@ -200,6 +208,8 @@ def test_rounds_of_children_are_undone_with_the_steps_behind_the_point() -> None
 
 
 def test_u29_a_workflow_goes_back_to_a_call() -> None:
+    """Calls before it keep their results, the others are made again."""
+
     async def test(lab: Lab, executor: Executor) -> None:
         id = await begun(executor, None, "plan")
         assert DONE == ["a", "b"]
@@ -241,6 +251,8 @@ def test_what_goes_back_can_be_aborted() -> None:
 
 
 def test_what_cannot_go_back_says_why() -> None:
+    """A refusal names what is in the way, and changes nothing."""
+
     async def test(_lab: Lab, executor: Executor) -> None:
         id = await begun(executor, {"wait": True})
         for how in ({"step": "five"}, {"undo": "maybe"}, {"children": "eat"}, {"state": [1]}):

@@ -132,6 +132,8 @@ def at_place(test: Callable[[Place], Awaitable[None]], kind: str = "model") -> N
 
 @pytest.mark.parametrize("kind", ["model", "real"])
 def test_what_ended_and_what_lives_is_found_in_order(kind: str) -> None:
+    """Pages follow one another without a gap, in either order."""
+
     async def test(place: Place) -> None:
         done = [await place.ended() for _ in range(3)]
         failed = [await place.ended(args={"do": "fail"}) for _ in range(3)]
@@ -166,6 +168,8 @@ def test_what_ended_and_what_lives_is_found_in_order(kind: str) -> None:
 
 
 def test_u27_attributes_are_found_until_their_procedure_is_forgotten() -> None:
+    """Rows of attributes live as long as what they are about."""
+
     async def test(place: Place) -> None:
         due = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
         ann = [
@@ -213,6 +217,8 @@ def test_u27_attributes_are_found_until_their_procedure_is_forgotten() -> None:
 
 
 def test_what_a_failed_step_said_is_not_found() -> None:
+    """Attributes are of the step's transaction: what is rolled back was never said."""
+
     async def test(place: Place) -> None:
         more = {"customer": "eve"}
         failed = await place.ended(args={"do": "fail", "more": more}, customer="ann")
@@ -227,6 +233,8 @@ def test_what_a_failed_step_said_is_not_found() -> None:
 
 
 def test_workflows_say_by_what_they_are_found() -> None:
+    """Functions declare and set attributes as classes do."""
+
     async def test(place: Place) -> None:
         id = await place.submit("flows")
         await asyncio.sleep(0.5)
@@ -258,6 +266,8 @@ def test_workflows_say_by_what_they_are_found() -> None:
 def test_what_is_no_attribute_is_refused_before_anything_is_stored(
     said: dict[str, Any], code: str
 ) -> None:
+    """A wrong name or kind begins no procedure."""
+
     async def test(place: Place) -> None:
         error = await refusal(place.submit(**said))
         assert error.code == code
@@ -293,6 +303,8 @@ def test_what_is_no_attribute_is_refused_before_anything_is_stored(
     ],
 )
 def test_what_is_no_filter_is_refused(wanted: dict[str, Any]) -> None:
+    """The error names the part that is not understood."""
+
     async def test(place: Place) -> None:
         assert isinstance(await refusal(place.control.do("search", wanted)), InvalidArgument)
 
@@ -301,12 +313,15 @@ def test_what_is_no_filter_is_refused(wanted: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("given", [{"a b": str}, {"x": bytes}, {"x": "words"}])
 def test_a_declaration_names_kinds(given: dict[str, Any]) -> None:
+    """An attribute of an unknown kind is refused where it is declared."""
     with pytest.raises(InvalidArgument) as told:
         procedure("bad", attributes=given)(type("Bad", (Other,), {}))
     assert told.value.code == "PROCEDURE_DECLARATION"
 
 
 def test_children_are_found_by_their_parent_and_runs_by_their_schedule() -> None:
+    """Who started it is a way to find it."""
+
     async def test(place: Place) -> None:
         parent = await place.ended(args={"do": "children"})
         children = await place.found(parent=str(parent))
@@ -331,6 +346,8 @@ def test_children_are_found_by_their_parent_and_runs_by_their_schedule() -> None
 
 
 def test_a_child_that_was_rolled_back_is_not_found_as_ended_well() -> None:
+    """Its state in the index is the one that it has."""
+
     async def test(place: Place) -> None:
         parent = await place.ended(args={"do": "children", "late": True})
         assert (await place.executor.find(parent)).error is not None
@@ -381,6 +398,7 @@ def test_u27_the_cost_goes_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_page_ends_after_so_many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that fits nothing costs a bounded page, and goes on by its token."""
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 20)
     monkeypatch.setattr("procedures.engine.search._GLANCED_MAX", 10)
     monkeypatch.setattr(limits, "SEARCH_SORTED_MAX", 30)
@@ -403,6 +421,7 @@ def test_a_page_ends_after_so_many_looks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ordered_ids() -> None:
+    """Ids of ended ones sort as their times do."""
     here: set[int] = set()
     ids = OrderedIds(here)
     for id in (5, 9, 7, 8):
@@ -426,6 +445,7 @@ def test_ordered_ids() -> None:
 
 
 def test_keys_of_values_have_their_order() -> None:
+    """Ranges over attributes are ranges of keys."""
     numbers = [-1e300, -2.5, -0.0, 1e-9, 2.0, float("inf")]
     whole = [-(1 << 63), -1, 0, 1, (1 << 63) - 1]
     texts = ["", "\x00", "a", "a\x00", "a\x00b", "ab", "b"]

@@ -86,6 +86,8 @@ def at_place(test: Callable[[Place], Awaitable[None]]) -> None:
 
 
 def test_u28_all_that_fit_are_acted_on_page_after_page() -> None:
+    """None is left out, none is touched twice."""
+
     async def test(place: Place) -> None:
         waits = [await place.submit(n, wait=True) for n in range(50)]
         done = [await place.submit(n) for n in range(5)]
@@ -111,6 +113,8 @@ def test_u28_all_that_fit_are_acted_on_page_after_page() -> None:
 
 
 def test_each_action() -> None:
+    """Each has the effect that it has on one procedure alone."""
+
     async def test(place: Place) -> None:
         ids = [await place.submit(n, wait=True) for n in range(3)]
         await asyncio.sleep(0.5)
@@ -158,6 +162,8 @@ def test_each_action() -> None:
     ],
 )
 def test_what_is_no_bulk_action_is_refused(wrong: dict[str, Any]) -> None:
+    """Wrong arguments start nothing."""
+
     async def test(place: Place) -> None:
         said = {"what": "abort", "filter": {"type": "x"}, "reason": "why", "actor": "ann"}
         error = await refusal(place.control.do("bulk", said | wrong))
@@ -212,6 +218,8 @@ def test_u28_a_new_master_goes_on_with_it(after: bool, monkeypatch: pytest.Monke
 
 
 def test_u28_rules_say_how_long_ended_ones_are_kept() -> None:
+    """The rule of the type and state decides, else the general one."""
+
     async def test(place: Place) -> None:
         do = place.control.do
         await do("retention.set", {"type": "bulk.task", "state": "SUCCESS", "keep_ms": DAY})
@@ -236,6 +244,8 @@ def test_u28_rules_say_how_long_ended_ones_are_kept() -> None:
 
 
 def test_rules_say_how_many_are_kept() -> None:
+    """The oldest beyond the number go."""
+
     async def test(place: Place) -> None:
         do = place.control.do
         ids = []
@@ -266,6 +276,8 @@ def test_rules_say_how_many_are_kept() -> None:
 
 
 def test_rules_hold_for_the_next_master() -> None:
+    """Rules are rows, not what a master remembers."""
+
     async def main(loop: simloop.SimLoop) -> None:
         async with opened("model", loop) as looks:
             lab = Lab(loop, [], store=looks.store)

@@ -80,6 +80,8 @@ async def steps(lab: Lab, id: int) -> int:
 
 
 def test_a_paused_procedure_finishes_its_step_and_goes_on_later() -> None:
+    """A pause tears no step apart."""
+
     async def test(lab: Lab, executor: Executor, control: Control) -> None:
         id, other = [await executor.submit(submission("walk")) for _ in range(2)]
         await asyncio.sleep(2.5)
@@ -124,6 +126,8 @@ def test_nothing_new_of_what_is_paused_begins(kind: str, name: str) -> None:
 
 
 def test_u26_what_is_paused_can_be_aborted_and_its_time_can_end() -> None:
+    """A pause holds up neither an operator nor a deadline."""
+
     async def test(lab: Lab, executor: Executor, control: Control) -> None:
         first, second = [await executor.submit(submission("walk")) for _ in range(2)]
         await asyncio.sleep(2.5)
@@ -141,6 +145,8 @@ def test_u26_what_is_paused_can_be_aborted_and_its_time_can_end() -> None:
 
 
 def test_who_is_paused_while_it_waits_for_a_lock_holds_up_nobody() -> None:
+    """Those behind it in the queue pass."""
+
     async def test(lab: Lab, executor: Executor, control: Control) -> None:
         ids = [await executor.submit(submission("locked")) for _ in range(3)]
         await control.do("pause.set", of("procedure", ids[1]))
@@ -209,6 +215,8 @@ def test_a_failover_while_a_step_is_under_way_keeps_the_pause() -> None:
 
 
 def test_a_pause_goes_with_its_procedure() -> None:
+    """Nothing is left of it when the procedure is forgotten."""
+
     async def test(lab: Lab, executor: Executor, control: Control) -> None:
         id = await executor.submit(submission("walk"))
         await control.do("pause.set", of("procedure", id))

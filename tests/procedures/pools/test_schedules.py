@@ -144,6 +144,7 @@ EVERY = {"name": "s", "procedure": "x", "every_ms": 60_000}
     ],
 )
 def test_when_a_schedule_is_due(given: dict[str, Any], after: int, first: int) -> None:
+    """Intervals, calendars and zones give these very times."""
     assert next_of(times_of(given), after) == first
 
 
@@ -163,6 +164,7 @@ def test_when_a_schedule_is_due(given: dict[str, Any], after: int, first: int) -
     ],
 )
 def test_what_no_schedule_can_be(given: dict[str, Any], why: str) -> None:
+    """The error says which part, and nothing is stored."""
     with pytest.raises(InvalidArgument, match=why):
         times_of(given)
 
@@ -188,6 +190,7 @@ def test_the_newest_times_are_not_counted_from_the_beginning(
 
 
 def test_jitter_is_decided_by_name_and_time() -> None:
+    """A new master decides as the old one did."""
     times = times_of({"every_ms": HOUR, "jitter_ms": 600_000})
     late = {begins(times, "s", t) - t for t in within(times, 0, 50 * HOUR)}
     assert len(late) > 40
@@ -240,6 +243,7 @@ def test_u25_each_way_to_overlap() -> None:
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """buffer_all keeps so many, and counts what it lets go."""
     monkeypatch.setattr(limits, "SCHEDULE_BUFFER_MAX", 3)
 
     async def test(master: Callable[[], Schedules], _runs: Runs, _office: Office) -> None:
@@ -253,6 +257,8 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pause_is_kept_and_what_passed_meanwhile_is_none_of_its_times() -> None:
+    """A schedule that was paused for a month does not make up for it."""
+
     async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
         schedules = master()
         await schedules.set({**EVERY, "missed": "all"})
@@ -277,6 +283,8 @@ def test_a_pause_is_kept_and_what_passed_meanwhile_is_none_of_its_times() -> Non
 
 
 def test_a_range_is_filled_one_after_the_other() -> None:
+    """A backfill has each nominal time once, in order."""
+
     async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
         schedules = master()
         await asyncio.sleep(3 * DAY / 1000)
@@ -321,6 +329,8 @@ def test_so_many_runs_and_no_more() -> None:
 
 
 def test_what_is_too_old_is_not_caught_up_with() -> None:
+    """The catch-up window ends what a long absence owes."""
+
     async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
         schedules = master()
         await schedules.set({**EVERY, "missed": "all", "catch_up_ms": 5 * 60_000})
@@ -337,6 +347,8 @@ def test_what_is_too_old_is_not_caught_up_with() -> None:
 
 
 def test_next_times_are_told() -> None:
+    """What is told is what happens."""
+
     async def test(master: Callable[[], Schedules], _runs: Runs, _office: Office) -> None:
         schedules = master()
         daily = {"cron": "0 2 * * *", "zone": "Europe/Berlin", "end_ms": ms(2026, 3, 30, 23)}
