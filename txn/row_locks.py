@@ -132,6 +132,15 @@ class RowLocks:
         held = self._held.get(key)
         return held is not None and held.strength <= strength
 
+    def held(self) -> list[tuple[bytes, int]]:
+        """All keys that are locked, each with its version when it was; without a key of its own
+        that is the anchor.
+        """
+        return [(key, one.version) for key, one in self._held.items() if not self._is_own(key)]
+
+    def _is_own(self, key: bytes) -> bool:
+        return key == self.anchor and key.endswith(u64(self._start_ts))
+
     def has(self, key: bytes) -> bool:
         """Whether it is locked at all."""
         return key in self._held

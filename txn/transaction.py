@@ -323,6 +323,10 @@ class Transaction(TxnReads):
         )
         self._reads = ReadSet() if serializable else None  # everything it reads
         self._holds: ReadSet | None = None  # what it asked for, when not everything
+        self.conditional = False
+        """Whether what it writes to keys that it has locked carries its condition; said before
+        anything is locked. Then a large commit needs no locks (`_without_locks`).
+        """
         self._since = 0  # as of when the oldest range of these was read, if not at the beginning
         self._began = client.clock.monotonic()
         self._version = 0
@@ -456,7 +460,8 @@ class Transaction(TxnReads):
 
     def _row_locks(self) -> RowLocks:
         if self._locks is None:
-            self._buffer.keep_in_memory()  # the locks are ended with the writes
+            if not self.conditional:
+                self._buffer.keep_in_memory()  # the locks are ended with the writes
             self._locks = RowLocks(
                 self._client.coordinator.shared,
                 self.start_ts,
@@ -535,7 +540,7 @@ class Transaction(TxnReads):
             return True
         if self._recorded or self._reads is not None or self._holds is not None:
             return False
-        if self._locks is not None:
+        if self._locks is not None and not self.conditional:
             return False
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
@@ -666,7 +671,8 @@ class Transaction(TxnReads):
         """Commit what is buffered; the version."""
         client = self._client
         if self.spilled:
-            return await client.commit_large(self.start_ts, self._buffer, self.terms)
+            start_ts = self.start_ts if self._locks is None else await self._without_locks()
+            return await client.commit_large(start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
         given, locks = ops, self._locks
         if locks is not None:
@@ -714,6 +720,21 @@ class Transaction(TxnReads):
                 key = error.details.get("key")
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
             raise
+
+    async def _without_locks(self) -> int:
+        """A large commit is streamed, and cannot take the places of locks one by one. What they
+        have kept from changing becomes a condition, the locks are ended, and the writes are those
+        of another transaction, whose start_ts this is: who comes between is a conflict.
+        """
+        locks = self._locks
+        assert locks is not None
+        locks.stop()
+        locks.check()
+        for key, version in locks.held():
+            if self._buffer.written(key) is None:
+                self._buffer.add(check(key, version))
+        await locks.release(budget_ms=self._budget_ms)
+        return await self._client.reader.now()
 
     def _answer_waiters(self, error: KvorumError | None) -> None:
         """The others who commit it, too, get the answer of the first one."""
