@@ -31,7 +31,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import TxnId
 from kv.base.keys import PRIVATE, u32
-from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
+from kv.base.limits import SQL_LOCKED_KEYS_MAX, TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import BLIND, OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
@@ -540,8 +540,8 @@ class Transaction(TxnReads):
             return True
         if self._recorded or self._reads is not None or self._holds is not None:
             return False
-        if self._locks is not None and not self.conditional:
-            return False
+        if self._locks is not None:
+            return self.conditional and len(self._buffer) > SQL_LOCKED_KEYS_MAX
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
     @property
