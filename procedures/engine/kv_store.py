@@ -108,6 +108,8 @@ class KvReads:
 class KvStore:
     """A ProcedureStore over the transaction client."""
 
+    finds: bool = True
+
     def __init__(self, txn: TxnClient) -> None:
         self._txn = txn
         self._ids = Counter(txn, "procedure")

@@ -90,6 +90,8 @@ class Table:
 class MemoryStore:
     """A ProcedureStore. Survives an executor, not the process."""
 
+    finds: bool = True
+
     def __init__(self) -> None:
         self.table = Table()
         self._next_id = 1

@@ -96,6 +96,9 @@ def kept_rows(record: Record) -> range:
 
 
 class ProcedureStore(Protocol):
+    finds: bool
+    """Whether it keeps rows by which procedures are found (search_rows.py, attributes.py)."""
+
     async def take_ids(self, count: int) -> int:
         """The first of `count` consecutive ids that were never given out before."""
         ...

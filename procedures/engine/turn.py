@@ -445,10 +445,9 @@ class Turns:
             change = dataclasses.replace(change, created=(*change.created, *new))
         ops = [] if isinstance(outcome, Fail) else await self._written(txn, ctx)
         if found_by is not None and not isinstance(outcome, Fail):
-            ops = [
-                *ops,
-                *index_ops(record.id, record.created_ms, record.attributes, found_by),
-            ]
+            if self._store.finds:
+                before = record.attributes
+                ops = [*ops, *index_ops(record.id, record.created_ms, before, found_by)]
             after = replace(change.record, attributes=found_by)
             change = dataclasses.replace(change, record=after)
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody

@@ -56,6 +56,8 @@ _STEPS: Final = table_prefix(system.PROCEDURE_STEPS)
 class WalStore:
     """A ProcedureStore over a disk. Opening it reads all logs: raises Corruption."""
 
+    finds: bool = False
+
     def __init__(
         self,
         disk: Disk,
