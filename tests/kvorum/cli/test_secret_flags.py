@@ -13,8 +13,14 @@ from kv.base.config_values import SECRET_NAMES
 from kv.base.errors import InvalidArgument
 from kvorum.cli.main import app
 
-SAID_SO: Final = {("kvorum proc complete", "token")}
-"""(command, parameter): it lets somebody complete one step that waits, once."""
+SAID_SO: Final = {
+    ("kvorum proc complete", "token"),
+    ("kvorum proc search", "token"),
+    ("kvorum proc search", "--token"),
+}
+"""(command, parameter): it lets somebody complete one step that waits, once; it says where a page
+ended, and lets nobody do anything.
+"""
 
 
 def _commands(command: Any, path: str = "kvorum") -> Iterator[tuple[str, Any]]:

@@ -29,5 +29,5 @@ def test_u11_a_retry_that_changes_no_field_says_what_it_does(
     """The dry run of a retry told nothing: "9 (ship): "."""
     one = {"procedure": "9", "name": "ship", "before": {}, "after": {}, "locks_released": []}
     told = {"changed": True, "dry_run": True, "count": 1, "procedures": [one]}
-    surgery_commands._changes(told, as_json=False)
+    surgery_commands.changes(told, as_json=False)
     assert capsys.readouterr().out == "would change:\n  9 (ship): goes on at once, as it is\n"
