@@ -412,7 +412,8 @@ class TableWriter:
                 if known[key] != one:
                     known[key] = one
                     left.append(key)
-        await t.unlock(waited)
+        if waited:  # only who renews has waited
+            await t.unlock(waited)
         return [known[key] for key in keys]
 
     def _row_of(self, key: bytes, value: bytes) -> bytes:
