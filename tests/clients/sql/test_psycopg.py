@@ -194,7 +194,7 @@ def test_p1_errors_say_where(db: psycopg.Connection) -> None:
     for text, state in (
         ("INSERT INTO e VALUES (99999999999, 1)", "22003"),
         ("SELECT 1/0", "22012"),
-        ("CREATE TEMP TABLE x (id int)", "0A000"),
+        ("CREATE TEMP TABLE public.x (id int)", "42P16"),
         ("CREATE TABLE e (id int)", "42P07"),
     ):
         with pytest.raises(psycopg.Error) as caught:

@@ -451,6 +451,7 @@ class FakeTransaction:
 
     def __init__(self, reader: Any, *, spilled: bool = False) -> None:
         self.get = reader.get
+        self.start_ts = 1 << 62  # after all that it reads
         self.spilled = spilled
         self.within: int | None = None
         self.held: list[bytes] = []
