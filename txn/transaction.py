@@ -430,7 +430,14 @@ class Transaction(TxnReads):
         locks = self._row_locks()
         if locks.holds(key, strength):
             return (await self.newest([key]))[0]
-        return await locks.lay_present(key, self._patience(wait_ms), strength=strength)
+        found = await locks.lay_present(key, self._patience(wait_ms), strength=strength)
+        if found is not None or (await self.newest([key]))[0] is None:
+            return found
+        # A version that is committed and still an intent: who locks what is present steps over it.
+        values: dict[bytes, bytes | None] = {}
+        (version,) = await locks.lay([key], self._patience(wait_ms), values, strength=strength)
+        value = values[key]
+        return None if value is None else (value, version)
 
     def shares(self, key: bytes) -> bool:
         """Whether a shared lock keeps what is at the key until the end."""

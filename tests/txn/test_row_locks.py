@@ -23,7 +23,7 @@ from kv.base.errors import (
     WriteConflict,
 )
 from kv.base.limits import TXN_TTL_MS_DEFAULT
-from kv.base.methods import BLIND, COMMIT, HEARTBEAT, OP_CHECK, PREWRITE, RESOLVE, WRITE
+from kv.base.methods import BLIND, COMMIT, HEARTBEAT, MGET, OP_CHECK, PREWRITE, RESOLVE, WRITE
 from kv.base.ops import Op, check, delete, put
 from kv.base.strengths import EXCLUDED, KEY_SHARE, NO_KEY_UPDATE, SHARE, STRENGTHS
 from kv.mvcc.guards import Guard, decode_guard, encode_guard, guard_key
@@ -531,12 +531,33 @@ def test_d15_a_lock_brings_what_it_locked() -> None:
             assert found is not None
             t.put(key, found[0] + b"0", cond=found[1])
         assert await t.lock_present(D) is None, "absent"
-        assert kv.sent == [PREWRITE] * 4
+        assert kv.sent == [PREWRITE] * 4 + [MGET], "what is absent may be an intent"
         assert await t.lock_present(A) is not None, "locked before, and read now"
         await world.client().write([put(D, b"4")])  # what was absent is not locked
         await t.commit()
         rows, _ = await client.multi_get([A, B, C, D])
         assert [row and row[0] for row in rows] == [b"10", b"10", b"10", b"4"]
+
+    played(scene)
+
+
+def test_d15_a_row_that_was_just_committed_is_present() -> None:
+    """Its version is an intent yet: an UPDATE by its key would not find what was acknowledged."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        client = world.client()
+        keys = (A, B, C, D)
+        for at in keys:
+            first = await client.begin()
+            for key in keys:
+                first.put(key, b"1")
+            await first.commit()
+            t = await client.begin(renews=True)
+            found = await t.lock_present(at)
+            assert found is not None, at
+            for key in keys:
+                t.delete(key)
+            await t.commit()
 
     played(scene)
 
