@@ -26,7 +26,8 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
-    from sqlproxy.tables.rules import Rules
+    from sqlproxy.declared.database import Declared
+    from sqlproxy.tables.reading import Stored
 
 _MESSAGE_CHARS_MAX: Final = 500
 _MISSING: Any = object()
@@ -37,7 +38,7 @@ class Loader:
     end; so a row that turns out to be wrong leaves nothing of it.
     """
 
-    def __init__(self, ctx: StepContext, table: Table, declarations: Any) -> None:
+    def __init__(self, ctx: StepContext, table: Table, declarations: Declared | None) -> None:
         self._ctx, self.table = ctx, table
         self._replace = ctx.args.get("on_conflict") == "replace"
         self._skip = ctx.args.get("on_error") == "skip"
@@ -60,7 +61,7 @@ class Loader:
 
     async def take(self, piece: Piece, where: str) -> None:
         """Its rows. Raises Refused (IMPORT_ROW): the first that cannot be taken."""
-        rows: list[tuple[Cells, object]] = []
+        rows: list[tuple[Cells, Any]] = []
         made = _Made(self.table, piece.names)
         for cells in piece.rows:
             try:
@@ -114,7 +115,7 @@ class Loader:
     async def _ruled(self, rows: Sequence[tuple[Cells, Any]]) -> None:
         assert self._writer is not None
         await self._reserve([row for _, row in rows])
-        finished: list[tuple[Cells, object]] = []
+        finished: list[tuple[Cells, Any]] = []
         for cells, row in rows:
             try:
                 finished.append((cells, self._finished(row)))
@@ -138,14 +139,14 @@ class Loader:
             self._count(sum(len(str(value)) for value in row))
 
     async def _written(
-        self, rows: Sequence[tuple[Cells, object]]
+        self, rows: Sequence[tuple[Cells, Any]]
     ) -> tuple[list[tuple[Cells, Any]], list[tuple[Cells, Exception]]]:
         """Write rows into the overlay: those that are there now, and what is wrong with others."""
         assert self._writer is not None
         written, wrong = [], []
         found = await self._txn.multi_get([self._writer.key_of(row) for _, row in rows])
         old = [self._stored(row, there) for (_, row), there in zip(rows, found, strict=True)]
-        taken = await self._writer.seek(self._txn, [row for _, row in rows], old)
+        taken = await self._writer.look(self._txn, [row for _, row in rows], old)
         for (cells, row), before, other in zip(rows, old, taken, strict=True):
             mark = self._txn.mark()
             try:
@@ -174,6 +175,7 @@ class Loader:
             return []
         from sqlproxy.tables.referring import parents_of
 
+        assert self._declared is not None
         wanted = [(cells, parents_of(self._declared, self.table, row)) for cells, row in rows]
         keys = sorted({key for _, parents in wanted for key, _ in parents})
         found = dict(zip(keys, await self._txn.multi_get(keys), strict=True))
@@ -186,7 +188,7 @@ class Loader:
             if (missing := [error for key, error in parents if found[key] is None])
         ]
 
-    def _stored(self, row: object, there: Any) -> object:
+    def _stored(self, row: Any, there: Any) -> Stored | None:
         """The row that this one replaces."""
         if there is None or not self._replace:
             return None
@@ -198,6 +200,7 @@ class Loader:
 
     def _finished(self, values: list[object]) -> Any:
         assert self._writer is not None
+        assert self._env is not None
         rules = self._writer.rules
         for place, value in enumerate(values):
             if value is _MISSING:
@@ -210,7 +213,8 @@ class Loader:
     async def _reserve(self, rows: Sequence[list[Any]]) -> None:
         """Numbers for defaults; those of rows that are refused are gaps, as in PostgreSQL."""
         assert self._writer is not None
-        rules: Rules = self._writer.rules
+        assert self._declared is not None
+        rules = self._writer.rules
         if not (rules.taken or rules.perhaps):
             return
         wanted: Counter[str] = Counter()
@@ -294,7 +298,7 @@ def checked_key(key: bytes) -> bytes:
 
 class _Overlay:
     """Writes of one step before they are its transaction's: to be read, and to be taken back.
-    `Reads` of sqlproxy.tables, `Writes` of its TableWriter, `Writer` of the catalog.
+    `KeysSeen` of sqlproxy.tables, `Writes` of its TableWriter, `Writer` of the catalog.
     """
 
     def __init__(self, ctx: StepContext) -> None:
@@ -302,7 +306,6 @@ class _Overlay:
         self._ops: dict[bytes, Op] = {}
         self._journal: list[tuple[bytes, Op | None]] = []
         self.start_ts = 0
-        self.renews = False  # it reads at the snapshot of its step
 
     def mark(self) -> int:
         return len(self._journal)

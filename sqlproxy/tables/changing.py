@@ -15,7 +15,7 @@ entries but loses old ones, a `write_only` one is maintained and not read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ from kv.base.strengths import SHARE
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
 from sqlproxy.tables.entries import IndexCodec, index_codec
-from sqlproxy.tables.reading import Stored, found_at
+from sqlproxy.tables.reading import KeysSeen, Stored, found_at
 from sqlproxy.tables.row_locking import Wait, has_room
 from sqlproxy.tables.rules import Row, Rules
 from sqlproxy.values.errors import (
@@ -337,9 +337,27 @@ class TableWriter:
             wanted = [one for one in wanted if self._named(one[2]) in only]
         unique = sorted({at for _, at, _ in wanted})
         found = dict(zip(unique, await self.found(t, unique, strength), strict=True))
-        taken: list[Taken | None] = [None] * len(rows)
         if first:
             wanted.sort(key=lambda one: self._named(one[2]) not in first)
+        return self._taken(len(rows), wanted, found)
+
+    async def look(
+        self, seen: KeysSeen, rows: Sequence[Row], old: Sequence[Stored | None]
+    ) -> list[Taken | None]:
+        """`seek` in one snapshot: nobody is waited for, and nothing is locked."""
+        wanted = self._wanted(rows, old)
+        unique = sorted({at for _, at, _ in wanted})
+        found = dict(zip(unique, await found_at(seen, unique), strict=True))
+        return self._taken(len(rows), wanted, found)
+
+    def _taken(
+        self,
+        count: int,
+        wanted: Sequence[tuple[int, bytes, _Index | None]],
+        found: Mapping[bytes, tuple[bytes, int] | None],
+    ) -> list[Taken | None]:
+        """For each of so many rows what it found first of all that it wants."""
+        taken: list[Taken | None] = [None] * count
         for n, at, of in wanted:
             there = found[at]
             if there is None or taken[n] is not None:

@@ -55,6 +55,12 @@ _LOOKUP_COST: Final = 2  # of a row by its key, beside the entry that names it
 _TOO_MANY: Final = 4 * SQL_LOOK_ROWS  # entries, for what has more than a look sees
 
 
+class KeysSeen(Protocol):
+    """A snapshot of the store that is only asked for keys."""
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]: ...
+
+
 class Reads(Protocol):
     """One snapshot of the store: `txn.Transaction`, or what reads at a timestamp."""
 
@@ -109,7 +115,7 @@ class Stored(NamedTuple):
     version: int
 
 
-async def found_at(reads: Reads, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+async def found_at(reads: KeysSeen, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
     """`multi_get` of any number of keys, in requests of SQL_SCAN_ROWS."""
     found: list[tuple[bytes, int] | None] = []
     for at in range(0, len(keys), SQL_SCAN_ROWS):
