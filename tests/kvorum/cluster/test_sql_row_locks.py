@@ -146,7 +146,8 @@ def test_d15_a_row_by_its_key_is_one_request() -> None:
             assert await does(one, "SELECT v FROM p WHERE id = 1 FOR UPDATE") == [(11,)]
             await does(one, "DELETE FROM p WHERE id = 70")
             assert await does(one, "SELECT v FROM p WHERE id = 71 FOR UPDATE") == []
-            assert found.of_rows == {"PREWRITE": 3}
+            # What is absent may be an intent that is committed: that takes another look.
+            assert found.of_rows == {"PREWRITE": 3, "READ_NOW": 2}
             await does(two, "INSERT INTO p VALUES (70, 70, 0)")  # what is absent is not locked
             assert await does(one, "UPDATE p SET v = 9 WHERE id = 1 RETURNING v") == [(9,)]
             await does(one, "ROLLBACK")
@@ -242,9 +243,7 @@ def test_d17_two_who_share_and_then_change_are_a_deadlock() -> None:
             asyncio.create_task(refused(sql, "UPDATE p SET v = v + 1 WHERE id = 1"))
             for sql in (one, two)
         ]
-        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        assert [task.result() for task in done] == ["40P01"]
-        await does(sessions[waiting.index(done.pop())], "ROLLBACK")
+        # The one that is ended lets its locks go at once, not with its ROLLBACK.
         assert sorted(await asyncio.gather(*waiting)) == ["", "40P01"]
         for sql in (one, two):
             await refused(sql, "COMMIT")
