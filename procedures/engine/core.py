@@ -605,6 +605,18 @@ def refuse_foreign(record: Record, types: Registry, done: str, code: str) -> Non
         )
 
 
+def refuse_builtin(record: Record, types: Registry, done: str, code: str) -> None:
+    """Raises Refused for one of the database's own: its state and arguments are checked, and its
+    rights asked for, when it is submitted.
+    """
+    if types.is_builtin(record.name):
+        raise Refused(
+            f"procedure {record.id} ({record.name}) is the database's own and cannot be {done}; "
+            "submit it again",
+            code=code,
+        )
+
+
 def children_failure(round_: Sequence[Record]) -> Failure | None:
     """The error of the first child of a round that failed, as the parent's own error."""
     for child in round_:

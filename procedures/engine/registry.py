@@ -235,6 +235,10 @@ class Registry:
         """Whether a type is the database's own, as far as is known: it may be a later version's."""
         return self._own is None or name in self._own or name not in self._types
 
+    def is_builtin(self, name: str) -> bool:
+        """Whether a type is the database's own for sure."""
+        return self._own is not None and name in self._own
+
     def add(self, cls: Declared, make: Callable[[], object] | None = None) -> ProcedureType:
         """Serve a decorated class; `make` replaces its constructor. Raises InvalidArgument for a
         second one of its name.

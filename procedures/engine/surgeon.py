@@ -212,6 +212,7 @@ class Surgeon:
         def plan(tree: list[Stored], _busy: dict[int, str]) -> Planned:
             nonlocal dropped
             record, below = tree[0].record, tree[1:]
+            core.refuse_builtin(record, self._types, "reset", "NOT_RESETTABLE")
             core.refuse_foreign(record, self._types, "reset", "NOT_RESETTABLE")
             declared = self._types.get(record.name, record.version)
             reset.refuse(record, undo, children=bool(below) and children != "end")
@@ -251,6 +252,7 @@ class Surgeon:
         _check_how(step, state, reset.UNDO, "refuse")
         tree = await self._tree(id)
         record, now = tree[0].record, self._clock.now_ms()
+        core.refuse_builtin(record, self._types, "forked", "NOT_RESETTABLE")
         core.refuse_foreign(record, self._types, "forked", "NOT_RESETTABLE")
         declared = self._types.get(record.name, record.version)
         history = (await self._history(id))(record)

@@ -112,6 +112,10 @@ async def _check_parents(
 async def _held(t: Transaction, parent: Table, keys: Sequence[bytes]) -> dict[bytes, bool]:
     """Whether there is a row, or an entry, at each key, which stays until the commit then."""
     locked = await share_keys(t, parent, keys)
+    # A version that is committed and still an intent: who shares its key passes it.
+    if unseen := [key for key, version in locked.items() if not version]:
+        for key, one in zip(unseen, await t.newest(unseen), strict=True):
+            locked[key] = 0 if one is None else one[1]
     others = [key for key in keys if key not in locked]
     found = dict(zip(others, await found_at(t, others), strict=True))
     for at, one in found.items():

@@ -250,6 +250,20 @@ def test_what_goes_back_can_be_aborted() -> None:
     in_lab(test)
 
 
+def test_what_is_the_databases_own_does_not_go_back() -> None:
+    """With arguments of another's choice it would do what nobody had a right to submit."""
+
+    async def test(_lab: Lab, executor: Executor) -> None:
+        id = await begun(executor, {"wait": True})
+        executor.types.users_follow()
+        for act in (executor.surgeon.reset, executor.surgeon.fork):
+            error = await refusal(act(id, "why", "ann"))
+            assert error.code == "NOT_RESETTABLE"
+            assert "the database's own" in error.message
+
+    in_lab(test)
+
+
 def test_what_cannot_go_back_says_why() -> None:
     """A refusal names what is in the way, and changes nothing."""
 

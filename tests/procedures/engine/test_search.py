@@ -40,7 +40,7 @@ SAID = {
 }
 
 
-@procedure("order", attributes=SAID)
+@procedure("search.order", attributes=SAID)
 class Order(Zoo):
     """Waits, fails or succeeds, as its arguments say."""
 
@@ -54,7 +54,7 @@ class Order(Zoo):
             case "fail":
                 return p.fail("NO_STOCK", "there is none")
             case "children":
-                calls = [("order", {"n": i}) for i in range(5)]
+                calls = [("search.order", {"n": i}) for i in range(5)]
                 return p.children(calls, then="end")
         return p.done(None)
 
@@ -93,11 +93,11 @@ class Place:
         self.lab, self.executor, self.txn = lab, executor, txn
         self.control = Control(executor)
 
-    async def submit(self, name: str = "order", args: Any = None, **said: Any) -> int:
+    async def submit(self, name: str = "search.order", args: Any = None, **said: Any) -> int:
         options = Options(attributes=said)
         return await self.executor.submit(Submission(name, args, "tester", options=options))
 
-    async def ended(self, name: str = "order", args: Any = None, **said: Any) -> int:
+    async def ended(self, name: str = "search.order", args: Any = None, **said: Any) -> int:
         id = await self.submit(name, args, **said)
         assert (await self.executor.wait(id, 10_000)).ended
         await asyncio.sleep(0.01)
@@ -141,24 +141,27 @@ def test_what_ended_and_what_lives_is_found_in_order(kind: str) -> None:
         waits = [await place.submit(args={"do": "wait"}) for _ in range(3)]
         await asyncio.sleep(0.1)
         live, ended = waits[::-1], [*failed[::-1], *done[::-1]]
-        assert await place.found(type="order") == [*live, *ended]
-        assert await place.found(type="order", limit=2) == [*live, *ended]
+        assert await place.found(type="search.order") == [*live, *ended]
+        assert await place.found(type="search.order", limit=2) == [*live, *ended]
         assert await place.found() == [*live, other, *ended]
         assert await place.found(limit=1) == [*live, other, *ended]
         assert await place.found(state="FAILED") == failed[::-1]
-        assert await place.found(state=["SUCCESS", "WAITING"], type="order") == live + done[::-1]
+        assert (
+            await place.found(state=["SUCCESS", "WAITING"], type="search.order")
+            == live + done[::-1]
+        )
         assert await place.found(error="NO_") == failed[::-1]
         assert await place.found(error="there is none", type="other") == []
         assert await place.found(state="SUCCESS", queue="other") == [other]
         at = (await place.executor.find(failed[1])).updated_ms
         assert await place.found(ended_from=at, ended_to=at + 1) == [failed[1]]
-        assert await place.found(ended_from=at, type="order") == failed[:0:-1]
+        assert await place.found(ended_from=at, type="search.order") == failed[:0:-1]
         assert await place.found(submitted_from=at + 1, state="FAILED") == [failed[2]]
         counted: Any = await place.control.do("count", {})
         assert {(o["type"], o["state"]): o["count"] for o in counted["items"]} == {
-            ("order", "WAITING"): 3,
-            ("order", "SUCCESS"): 3,
-            ("order", "FAILED"): 3,
+            ("search.order", "WAITING"): 3,
+            ("search.order", "SUCCESS"): 3,
+            ("search.order", "FAILED"): 3,
             ("other", "SUCCESS"): 1,
         }
         some: Any = await place.control.do("count", {"error": "NO_STOCK"})
@@ -174,7 +177,7 @@ def test_u27_attributes_are_found_until_their_procedure_is_forgotten() -> None:
         due = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
         ann = [
             await place.ended(
-                *("order", {"do": "fail"} if i == 2 else None),
+                *("search.order", {"do": "fail"} if i == 2 else None),
                 customer="ann",
                 amount=i * 10 - 20,
                 rate=i / 2,
@@ -191,7 +194,7 @@ def test_u27_attributes_are_found_until_their_procedure_is_forgotten() -> None:
         assert await place.found(where=["customer=ann"], state="FAILED") == [ann[2]]
         assert await place.found(where="customer^=bob") == [bob]
         assert await place.found(where="customer=bob") == []
-        order = {"type": "order"}
+        order = {"type": "search.order"}
         assert await place.found(where=["amount>=0"], **order) == ann[:1:-1]
         assert await place.found(where=["amount>=-10", "amount<10"], **order) == [ann[2], ann[1]]
         assert await place.found(where=["amount<=-20"], **order) == [bob, ann[0]]
@@ -271,7 +274,7 @@ def test_what_is_no_attribute_is_refused_before_anything_is_stored(
     async def test(place: Place) -> None:
         error = await refusal(place.submit(**said))
         assert error.code == code
-        failed = await run(place.executor, "order", {"more": {"amount": "x"}})
+        failed = await run(place.executor, "search.order", {"more": {"amount": "x"}})
         assert failed.error is not None
         assert failed.error.code == "BAD_ATTRIBUTE"
         await place.executor.acknowledge(failed.id)
@@ -289,8 +292,8 @@ def test_what_is_no_attribute_is_refused_before_anything_is_stored(
         {"where": "customer"},
         {"where": "size=1"},
         {"where": "amount=1"},  # it is a number of the one and a text of the other
-        {"where": "amount=x", "type": "order"},
-        {"where": "urgent>true", "type": "order"},
+        {"where": "amount=x", "type": "search.order"},
+        {"where": "urgent>true", "type": "search.order"},
         {"where": "rate^=1"},
         {"where": [f"customer={i}" for i in range(21)]},
         {"ended_from": -1},
@@ -385,9 +388,9 @@ def test_u27_the_cost_goes_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(store, "load_many", counted)
         monkeypatch.setattr(place.txn, "scan", scanned, raising=False)
         assert len(await place.found(where="customer=c7")) == 1
-        page: Any = await place.control.do("search", {"type": "order", "limit": 10})
+        page: Any = await place.control.do("search", {"type": "search.order", "limit": 10})
         assert len(page["items"]) == 10
-        page = await place.control.do("search", {"state": "FAILED", "type": "order"})
+        page = await place.control.do("search", {"state": "FAILED", "type": "search.order"})
         assert (page["items"], page["token"]) == ([], "")
         page = await place.control.do("search", {"state": "SUCCESS", "limit": 5})
         assert len(page["items"]) == 5
@@ -413,8 +416,8 @@ def test_a_page_ends_after_so_many_looks(monkeypatch: pytest.MonkeyPatch) -> Non
         assert page["token"]
         assert await place.found(error="X") == []
         assert await place.found(queue="nowhere") == []
-        assert await place.found(where=["customer=bob", "amount=0"], type="order") != [first]
-        wide = place.control.do("search", {"where": "amount>=0", "type": "order"})
+        assert await place.found(where=["customer=bob", "amount=0"], type="search.order") != [first]
+        wide = place.control.do("search", {"where": "amount>=0", "type": "search.order"})
         assert isinstance(await refusal(wide), TooLarge)
 
     at_place(test)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
-from procedures.pools.bulk import BULK, Bulk
+from procedures.pools.bulk import BULK, Bulk, _is_meant
 from procedures.pools.control import Control
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.stores import opened
@@ -154,6 +155,7 @@ def test_each_action() -> None:
     [
         {"what": "eat"},
         {"filter": {}},
+        {"filter": {"owner": "", "type": [], "state": None}},
         {"filter": {"size": 1}},
         {"reason": ""},
         {"options": {"step": "x"}},
@@ -172,6 +174,20 @@ def test_what_is_no_bulk_action_is_refused(wrong: dict[str, Any]) -> None:
         assert isinstance(error, InvalidArgument)
 
     at_place(test)
+
+
+def test_what_is_the_databases_own_is_meant_when_it_is_named() -> None:
+    """A change of a table under way would be ended where it stands by who meant his own."""
+
+    def meant(name: str, *named: str) -> bool:
+        record: Any = SimpleNamespace(name=name, ended=False, updated_ms=0)
+        return _is_meant(record, named, 0)
+
+    assert [meant(name) for name in ("DropTable", "kvorum.backup", "pay", "shop.Pay")] == [
+        *(False, False),
+        *(True, True),
+    ]
+    assert meant("DropTable", "DropTable")
 
 
 @pytest.mark.parametrize("after", [False, True])
