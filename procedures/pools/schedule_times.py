@@ -154,8 +154,17 @@ def next_time(cron: str, zone: str, after_ms: int) -> int:
 def next_of(times: Times, after_ms: int) -> int:
     """The first nominal time after `after_ms`; 0 = never. Raises InvalidArgument."""
     after_ms = max(after_ms, times.start_ms - 1, 0)
+    ahead: dict[str, int] = {}  # of each expression, from where it was looked at last
+
+    def next_(cron: str, after_ms: int) -> int:
+        """Looked for anew only when the last one has passed: a rare one takes long to find."""
+        known = ahead.get(cron)
+        if known is None or 0 < known <= after_ms:
+            ahead[cron] = known = next_time(cron, times.zone, after_ms)
+        return known
+
     for _ in range(_TRIES):
-        found = [next_time(cron, times.zone, after_ms) for cron in times.crons]
+        found = [next_(cron, after_ms) for cron in times.crons]
         if times.every_ms:
             passed = (after_ms - times.offset_ms) // times.every_ms
             found.append((passed + 1) * times.every_ms + times.offset_ms)
@@ -163,7 +172,7 @@ def next_of(times: Times, after_ms: int) -> int:
         if not next_ms or (times.end_ms and next_ms > times.end_ms):
             return 0
         minute_ms = next_ms - next_ms % _MINUTE_MS
-        if not any(next_time(e, times.zone, minute_ms - 1) == minute_ms for e in times.excluded):
+        if not any(next_(e, minute_ms - 1) == minute_ms for e in times.excluded):
             return next_ms
         after_ms = minute_ms + _MINUTE_MS - 1
     raise InvalidArgument(

@@ -17,7 +17,7 @@ from kv.base.errors import InvalidArgument, NotFound, TooLarge, UnknownOutcome
 from kv.base.ops import put
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
-from procedures.pools import rows
+from procedures.pools import rows, schedule_times
 from procedures.pools.pauses import Pause
 from procedures.pools.schedule_times import Times, begins, newest, next_of, times_of, within
 from procedures.pools.schedules import OVERLAP, Schedules
@@ -187,6 +187,23 @@ def test_the_newest_times_are_not_counted_from_the_beginning(
     assert newest(times, now - 365 * DAY, now, 100) == [now - i * 1_000 for i in range(99, -1, -1)]
     assert looked < 1_000
     assert newest(times, now - 2_000, now, 100) == [now - 2_000, now - 1_000, now]
+
+
+def test_rare_times_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them takes long to find: for each of 1,500 tries it would hold the master up."""
+    looks: list[str] = []
+
+    def next_time(cron: str, zone: str, after_ms: int) -> int:
+        looks.append(cron)
+        return schedule_times_next(cron, zone, after_ms)
+
+    schedule_times_next = schedule_times.next_time
+    monkeypatch.setattr(schedule_times, "next_time", next_time)
+    rare = ("0 0 29 2 1", "0 0 29 2 2")
+    times = Times(crons=("* * * * *",), zone="UTC", excluded=(*rare, "* 0-11 * * *"))
+    noon = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1000)
+    assert next_of(times, noon - 12 * 3_600_000 - 1) == noon
+    assert [looks.count(one) for one in rare] == [1, 1]
 
 
 def test_jitter_is_decided_by_name_and_time() -> None:
