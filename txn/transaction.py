@@ -678,8 +678,7 @@ class Transaction(TxnReads):
         """Commit what is buffered; the version."""
         client = self._client
         if self.spilled:
-            start_ts = self.start_ts if self._locks is None else await self._without_locks()
-            return await client.commit_large(start_ts, self._buffer, self.terms)
+            return await self._send_large()
         ops = self._buffer.ops()
         given, locks = ops, self._locks
         if locks is not None:
@@ -727,6 +726,19 @@ class Transaction(TxnReads):
                 key = error.details.get("key")
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
             raise
+
+    async def _send_large(self) -> int:
+        start_ts = self.start_ts if self._locks is None else await self._without_locks()
+        try:
+            return await self._client.commit_large(start_ts, self._buffer, self.terms)
+        except ConditionFailed as error:
+            where = error.details.get("key")
+            op = self._buffer.written(where) if isinstance(where, bytes) else None
+            if self._locks is None or op is None or op.cond == 0:
+                raise
+            # What it was to be was not asked for: it is what the lock kept from changing.
+            newest = int(error.details["version"] or 0)
+            raise write_conflict(op.key, newest, self.start_ts) from error
 
     async def _without_locks(self) -> int:
         """A large commit is streamed, and cannot take the places of locks one by one. What they

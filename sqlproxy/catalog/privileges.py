@@ -72,7 +72,9 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "C": Action.DEFINE,
     "c": Action.CONNECT,
 }
-"""By PostgreSQL's letter; triggers and temporary tables are nothing that is done here."""
+"""By PostgreSQL's letter; triggers are nothing that is done here, and temporary tables are each
+session's own.
+"""
 _MADE: Final = {"schema": ((PUBLIC, "U"),), "database": ((PUBLIC, "Tc"),)}
 
 

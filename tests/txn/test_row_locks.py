@@ -562,6 +562,32 @@ def test_d15_a_row_that_was_just_committed_is_present() -> None:
     played(scene)
 
 
+def test_d15_who_comes_between_a_large_commit_and_its_locks_is_a_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was told as a condition of its own that failed: to SQL's clients a duplicate key."""
+    monkeypatch.setattr("txn.transaction.SQL_LOCKED_KEYS_MAX", 1)
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(key, b"1") for key in (A, B)])
+        t = await world.client().begin(renews=True)
+        t.conditional = True
+        for key in (A, B):
+            found = await t.lock_present(key)
+            assert found is not None
+            t.put(key, b"2", cond=found[1])
+        waits = asyncio.create_task(world.client().write([put(A, b"7")]))
+        await asyncio.sleep(0.1)
+        assert not waits.done()
+        committed = asyncio.create_task(t.commit())
+        await waits
+        with pytest.raises(WriteConflict):
+            await committed
+        assert await values(world, [A, B]) == [7, 1]
+
+    played(scene)
+
+
 def test_d15_what_is_absent_is_no_anchor() -> None:
     """Locks would lie under the record of a key that was never locked, and outlive their time."""
 
