@@ -102,6 +102,7 @@ def test_f3_all_nodes_killed_at_once_lose_nothing(nodes: Nodes) -> None:
     run(nodes, fault)
 
 
+@pytest.mark.slow
 def test_f3_a_killed_leader_is_replaced(nodes: Nodes) -> None:
     """Writes must go on without the leader: that is what the others are for."""
 

@@ -40,6 +40,7 @@ def _rows(db: psycopg.Connection) -> list[tuple[Any, ...]]:
     return rows
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("conflict", _CONFLICTS)
 def test_many_rows_on_conflict_are_as_each_alone(sql: Any, conflict: str) -> None:
     """A row that is there is written twice, or one that is not is taken for another."""
@@ -71,6 +72,7 @@ def test_many_rows_on_conflict_are_as_each_alone(sql: Any, conflict: str) -> Non
             assert results[0] == results[1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("level", _LEVELS)
 def test_many_changed_rows_can_be_taken_back(sql: Any, level: str) -> None:
     """What a savepoint has of them stays in an index; or the block sees its rows as they were."""
@@ -98,6 +100,7 @@ def test_many_changed_rows_can_be_taken_back(sql: Any, level: str) -> None:
         assert _rows(db) == [row for row in once if row[0] % 2]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("level", _LEVELS[1:])
 @pytest.mark.parametrize(
     "change", ["UPDATE t SET v = v + 1", "DELETE FROM t", "UPDATE t SET u = -id"]

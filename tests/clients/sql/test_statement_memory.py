@@ -211,6 +211,7 @@ BEHIND_A_SAVEPOINT = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", BEHIND_A_SAVEPOINT)
 def test_what_cannot_spill_is_refused(filled: psycopg.Connection, text: str) -> None:

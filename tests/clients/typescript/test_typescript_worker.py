@@ -101,6 +101,7 @@ def test_j38_a_worker_in_another_language(cluster: Cluster) -> None:
     poll(lambda: not db.workers() or None)
 
 
+@pytest.mark.slow
 @needs_node
 def test_j38_what_a_killed_worker_had_goes_to_another(cluster: Cluster) -> None:
     """A task died with its worker; or was carried out twice, by one that was only slow."""

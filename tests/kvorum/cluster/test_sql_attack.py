@@ -11,7 +11,7 @@ from tests.kvorum.cluster.sql_workloads import all_or_nothing, index_is_table, n
 SEEDS = range(1, 2 * len(SQL) + 1)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_p10_sql_keeps_its_promises_whatever_is_killed(seed: int) -> None:

@@ -62,6 +62,7 @@ async def seen(db: AsyncDatabase, table: str, key: str, value: bytes | None) -> 
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_r3_two_clusters_take_over_from_each_other(tmp_path: Path) -> None:
     """A link would not begin, lose what was there before, or not add what both count."""
     async with two(tmp_path) as (clusters, dbs):

@@ -119,6 +119,7 @@ def test_u7_pairs_of_faults_are_tried_when_asked_for() -> None:
     assert 2 <= report.runs <= 12
 
 
+@pytest.mark.slow
 def test_u7_leaders_fail_over_in_an_exploration_of_three_nodes() -> None:
     """Without workers: the leader itself dies at each step."""
 

@@ -54,7 +54,7 @@ def test_verify_accepts_what_a_correct_database_does(name: str, faults: float) -
         assert (told.unknown > 0) <= (faults > 0)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["list-append", "bank", "cycle", "monotonic", "long-fork"])
 def test_verify_accepts_serializable_runs(name: str) -> None:
     """What holds under snapshot isolation holds under the stronger one."""

@@ -208,7 +208,7 @@ def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
         lives(path, app, [(at, after)], seed=at)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_o9_crash_again_and_again(path: str, seed: int) -> None:
     """Several deaths in a row lead somewhere that one does not."""
@@ -221,7 +221,7 @@ def test_o9_crash_at_every_first_change(path: str) -> None:
     lives(path, "app", [(1, True)] * 40)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_o9_power_loss(path: str, seed: int) -> None:
     """After a power loss an acknowledged message is forgotten, or half a batch is there."""

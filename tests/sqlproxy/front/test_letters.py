@@ -23,7 +23,7 @@ _SLICE = 1_000  # characters: a pattern is bounded by the text's length
 EVERY = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0x110000))))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["lower", "upper"])
 def test_letters_change_as_in_postgresql(case: str) -> None:
     """A letter has another large or small one, or becomes two."""

@@ -136,6 +136,7 @@ def test_a_replacement_that_grows_is_refused() -> None:
     assert error.value.sqlstate == "54000"
 
 
+@pytest.mark.slow
 def test_a_like_that_ends_in_an_escape_is_an_error_when_it_is_reached() -> None:
     """A pattern that is cut off is taken for another one."""
     assert _like("b", "a\\") is False

@@ -63,7 +63,7 @@ def test_p10_two_sessions_end_as_in_postgresql(server: Server, recorded: list[An
     compare(server, recorded)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("first", range(0, len(RECORDED["generated"]), STRIDE))
 def test_p10_any_order_of_two_sessions_ends_as_in_postgresql(server: Server, first: int) -> None:
     """An update is lost, a row is changed that is not meant any more, or one is refused, in some
