@@ -13,6 +13,7 @@ from collections.abc import MutableMapping
 from functools import partial
 from typing import Final
 
+from kv.base.errors import KvorumError
 from sqlproxy.front import front
 from sqlproxy.loop.statement_threads import aside, is_long
 from sqlproxy.pg.answers import Values
@@ -21,6 +22,7 @@ from sqlproxy.session.dispatch import bind
 from sqlproxy.session.running import short_requests, transactions
 from sqlproxy.session.shared.prepared import Prepared, described_alike
 from sqlproxy.session.state.state import State
+from sqlproxy.values.errors import Detail, SqlError
 from sqlproxy.values.memory import Budget
 from sqlproxy.wire.seam import Channel, Done, Portal, Statement, Status
 
@@ -114,7 +116,32 @@ class SqlSession:
         return True
 
     async def failed(self, error: BaseException) -> None:
-        await transactions.failed(self._state)
+        try:
+            await self.hide(error)  # before the end of a transaction takes SET LOCAL ROLE back
+        finally:
+            await transactions.failed(self._state)
+
+    async def hide(self, error: BaseException) -> None:
+        """What it tells of a row without the columns that the user may not read."""
+        permits = self._state.permits
+        if not isinstance(error, SqlError) or permits.free:
+            return
+        detail = error.detail
+        if not isinstance(detail, Detail):
+            return
+        error.detail = ""
+        try:
+            declared = await self._state.declared()
+        except KvorumError:
+            return  # who may read what cannot be asked now
+        rights, user = permits.rights(declared), permits.acting
+        error.detail = detail.readable(
+            lambda table, columns: (
+                rights.allows_columns(user, table, "r", columns)
+                if columns
+                else rights.allows(user, table, "r")
+            )
+        )
 
     async def close(self) -> None:
         state = self._state

@@ -14,7 +14,7 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Table
-from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
+from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, MayRead, SqlError
 
 Row = tuple[object, ...]
 Text = Callable[[int, object], str]  # place of a column and its value → PostgreSQL's text
@@ -89,20 +89,46 @@ class Rules:
             for place, column in enumerate(self.table.columns)
             if column.state == PUBLIC and not column.hidden
         ]
-        row = [values[place] for place in places]
-        return self._detail("Failing row contains ({}).", places, row)
+
+        def detail(places: Sequence[int], named: str = "") -> str:
+            row = [values[place] for place in places]
+            return self._detail(f"Failing row contains {named}({{}}).", places, row, readable)
+
+        def readable(may_read: MayRead) -> str:
+            """As PostgreSQL, but for what the statement gave: that is left out, too."""
+            if may_read(self.table, ()):
+                return detail(places)
+            seen = [at for at in places if may_read(self.table, [self.table.columns[at].id])]
+            names = ", ".join(self.table.columns[at].title for at in seen)
+            return detail(seen, f"({names}) = ") if seen else ""
+
+        return detail(places)
 
     def key_detail(self, words: str, places: Sequence[int], values: Sequence[Any]) -> str:
-        """Words with `(a, b)=(1, x)` in them, as errors about keys tell them."""
+        """Words with `(a, b)=(1, x)` in them, as errors about keys tell them; to who may not read
+        these columns without, or nothing if there is nothing more to say.
+        """
         names = ", ".join(self.table.columns[place].title for place in places)
         before, _, behind = words.partition("{}")
-        return self._detail(f"({names})=({{}})", places, values, before, behind)
+        bare = "" if behind == " already exists." else before.rstrip() + behind
+
+        def readable(may_read: MayRead) -> str:
+            ids = [self.table.columns[place].id for place in places]
+            seen = may_read(self.table, ()) or may_read(self.table, ids)
+            return detail() if seen else bare
+
+        def detail() -> str:
+            text = f"({names})=({{}})"
+            return self._detail(text, places, values, readable, before, behind)
+
+        return detail()
 
     def _detail(
         self,
         words: str,
         places: Sequence[int],
         values: Sequence[object],
+        readable: Callable[[MayRead], str],
         before: str = "",
         behind: str = "",
     ) -> str:
@@ -115,7 +141,5 @@ class Rules:
             )
             return f"{before}{around}{shown}{closing}{behind}"
 
-        text_in = self.text_in
-        if text_in is None:
-            return with_values(self.text)
-        return Detail(with_values(self.text), lambda style: with_values(text_in(style)))
+        text_in = self.text_in or (lambda style: self.text)
+        return Detail(with_values(self.text), lambda style: with_values(text_in(style)), readable)

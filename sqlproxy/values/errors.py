@@ -22,7 +22,7 @@ SQLSTATEs are PostgreSQL 15's (appendix A of its manual).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base.accounts import OVER_LIMIT
@@ -151,17 +151,25 @@ _BY_CLASS: Final[tuple[tuple[type[KvorumError], str, str], ...]] = (
 )
 
 
+MayRead = Callable[[Any, Sequence[int]], bool]
+"""Whether somebody may read these columns (ids) of a table, its descriptor; of none: all of it."""
+
+
 class Detail(str):
-    """A text with values in it, in UTC. `shown`: the same in another style of texts, a session's
-    (`sqlproxy.pg.style.Style`): who finds the error does not know whose it is.
+    """A text with values of a row in it, in UTC: who finds the error does not know whose it is.
+    `shown`: the same in another style of texts, a session's (`sqlproxy.pg.style.Style`).
+    `readable`: the same for who may read only some columns, which it is given a question about.
     """
 
-    __slots__ = ("shown",)
+    __slots__ = ("readable", "shown")
     shown: Callable[[Any], str]
+    readable: Callable[[MayRead], str]
 
-    def __new__(cls, text: str, shown: Callable[[Any], str]) -> Detail:
+    def __new__(
+        cls, text: str, shown: Callable[[Any], str], readable: Callable[[MayRead], str]
+    ) -> Detail:
         made = super().__new__(cls, text)
-        made.shown = shown
+        made.shown, made.readable = shown, readable
         return made
 
 

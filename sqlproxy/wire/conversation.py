@@ -312,7 +312,9 @@ class Conversation:
         try:
             await session.sync()
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
-            held = codec.error_response(as_sql_error(error), style=self._style)
+            told = as_sql_error(error)
+            await session.hide(told)
+            held = codec.error_response(told, style=self._style)
         channel = session.channel
         if channel.notices or channel.parameters:
             self.tell()

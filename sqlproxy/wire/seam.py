@@ -214,6 +214,12 @@ class Session(Protocol):
         """
         ...
 
+    async def hide(self, error: BaseException) -> None:
+        """What an error of `sync` tells is left without what the user may not see; `failed` does it
+        by itself.
+        """
+        ...
+
     async def sync(self) -> None:
         """End what was implicit. Raises SqlError: the commit failed."""
         ...

@@ -54,7 +54,7 @@ def with_columns(needs: tuple[Need, ...], bound: object, names: Names) -> tuple[
 def _read(node: object, owner: str | None) -> Iterator[tuple[int, str | None, int]]:
     """Columns of tables, and whose privileges count there."""
     if isinstance(node, Column):
-        if node.table > 0 and node.relation != "excluded":
+        if node.table > 0:
             yield int(node.table), owner, node.attribute
         return
     if isinstance(node, tuple):

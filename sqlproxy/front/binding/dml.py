@@ -340,7 +340,9 @@ class Writes:
             system=self.queries.items.system(target),
         )
         scope.rels.append(alias)
-        proposed = columns_of("excluded", target.columns, len(target.columns))
+        # Of no table: it is given, not read, so it wants no privilege.
+        given = [replace(one, table=0, attribute=0) for one in target.columns]
+        proposed = columns_of("excluded", given, len(given))
         scope.rels.append(Rel("excluded", alias.names, proposed, open=False))
         scope.width = 2 * len(target.columns)
         assignments = self.assignments(body["targetList"], table, scope)

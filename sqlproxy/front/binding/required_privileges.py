@@ -68,7 +68,7 @@ class Needs:
 
     def saw(self, expr: Expr) -> None:
         """A column was named."""
-        if isinstance(expr, Column) and expr.table and expr.relation != "excluded":
+        if isinstance(expr, Column) and expr.table:
             self._read.add(expr.table)
 
     def changes(

@@ -19,8 +19,8 @@ async def analyze(session: State, bound: s.Analyze) -> None:
     only = bound.only or (frozenset[int](),) * len(tables)
     rights = session.permits.rights(declared)
     for table, columns in zip(tables, only, strict=True):
-        if table.plain or table.state != PUBLIC:
-            continue
+        if table.plain or table.state != PUBLIC or table.private:
+            continue  # what only the session has is in its memory: there is nothing to sample
         user = session.permits.acting
         if not (session.permits.free or rights.owns(user, table) or rights.owns_database(user)):
             words = f'skipping "{table.name}" --- only table or database owner can analyze it'

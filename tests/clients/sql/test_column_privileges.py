@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import psycopg
 import pytest
@@ -101,6 +102,56 @@ def test_p10_columns_that_may_be_read_or_written(reader: psycopg.Connection) -> 
         one: said for one, said in answers.items() if said != ("42501" if one in REFUSED else None)
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("alias", ["excluded", "old", "new", "t"])
+def test_p10_a_name_in_the_statement_gives_no_privilege(
+    reader: psycopg.Connection, alias: str
+) -> None:
+    """A table that is called as ON CONFLICT calls its proposed row is read without a privilege."""
+    for statement, wanted in (
+        (f"SELECT a FROM t {alias}", None),
+        (f"SELECT c FROM t {alias}", "42501"),
+        (f"SELECT {alias}.c FROM t {alias}", "42501"),
+        (f"SELECT a FROM t {alias} WHERE c = 1", "42501"),
+        (f"SELECT a FROM t WHERE EXISTS (SELECT FROM t {alias} WHERE {alias}.c = t.a)", "42501"),
+        (f"WITH {alias} AS (SELECT * FROM t) SELECT a FROM {alias}", "42501"),
+        (f"UPDATE t {alias} SET b = 3 RETURNING c", "42501"),
+        (f"UPDATE t {alias} SET b = 3 WHERE c > 0", "42501"),
+        (f"UPDATE t {alias} SET b = 3 WHERE a > 0", None),
+    ):
+        assert _run(reader, statement) == wanted, statement
+    statement = "INSERT INTO t (a, c) VALUES (1, 7) ON CONFLICT (a) DO UPDATE SET b = excluded.c"
+    assert _run(reader, statement) is None
+
+
+def test_p10_errors_tell_of_columns_that_may_be_read(
+    db: psycopg.Connection, reader: psycopg.Connection
+) -> None:
+    """What a row has in other columns is read out by changes that its rules refuse."""
+    db.execute("ALTER TABLE t ADD CHECK (b > 0), ALTER b SET NOT NULL, ADD UNIQUE (b, c)")
+    db.execute("CREATE TABLE child (k int PRIMARY KEY, a int REFERENCES t, secret int)")
+    db.execute("CREATE TABLE wide (k int PRIMARY KEY, a int REFERENCES t, b int CHECK (b > 0))")
+    db.execute(f"GRANT INSERT, UPDATE, DELETE ON child, wide TO {reader.info.user}")
+    db.execute(f"GRANT SELECT (k, b) ON wide TO {reader.info.user}")
+    db.execute("INSERT INTO t VALUES (5, 6, 3)")
+    for statement, detail in (
+        ("UPDATE t SET b = 0 WHERE a = 1", "Failing row contains (a, b) = (1, 0)."),
+        ("UPDATE t SET b = NULL WHERE a = 1", "Failing row contains (a, b) = (1, null)."),
+        ("UPDATE t SET b = 2 WHERE a = 5", None),  # the other one has (2, 3)
+        ("INSERT INTO t (a, c) VALUES (1, 2)", "Failing row contains (a, b) = (1, null)."),
+        ("INSERT INTO child VALUES (1, 77, 3)", 'Key is not present in table "t".'),
+        ("INSERT INTO wide VALUES (1, 77, 3)", 'Key is not present in table "t".'),
+        ("INSERT INTO wide VALUES (1, 5, 0)", "Failing row contains (k, b) = (1, 0)."),
+    ):
+        for block in (False, True):
+            around = reader.transaction() if block else nullcontext()
+            with pytest.raises(psycopg.Error) as caught, around:
+                reader.execute(statement.encode())
+            assert caught.value.diag.message_detail == detail, statement
+    with pytest.raises(psycopg.Error) as caught:  # who may read all sees all
+        db.execute("UPDATE t SET b = 0 WHERE a = 1")
+    assert caught.value.diag.message_detail == "Failing row contains (1, 0, 3)."
 
 
 def test_p10_column_privileges_are_shown_and_taken_back(

@@ -123,6 +123,19 @@ def test_p4_nothing_of_a_temporary_table_reaches_the_store(
     assert _one(db, names) == 0
 
 
+def test_p4_analyze_takes_temporary_tables(db: psycopg.Connection) -> None:
+    """It looks for them in the store, and programs that analyze what they staged repeat for
+    ever.
+    """
+    db.execute("CREATE TEMP TABLE staged AS SELECT i, 'x' AS t FROM generate_series(1, 50) i")
+    db.execute("ANALYZE staged")
+    with db.transaction():
+        db.execute("INSERT INTO staged VALUES (51, 'y')")
+        db.execute("ANALYZE staged (i)")
+        db.execute("ANALYZE")
+    assert _one(db, "SELECT count(*) FROM staged WHERE i > 40") == 11
+
+
 def test_p4_rows_of_temporary_tables_are_bounded(sql: Sql) -> None:
     """A session fills the memory of its process."""
     with sql.connect(autocommit=True) as conn:

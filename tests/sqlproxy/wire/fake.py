@@ -249,6 +249,9 @@ class FakeSession:
         if self.status == "T":
             self.status = "E"
 
+    async def hide(self, error: BaseException) -> None:
+        """It may see all."""
+
     async def sync(self) -> None:
         if self.status == "I":
             await self._end(commit=True)

@@ -96,6 +96,9 @@ class Session:
     async def failed(self, error: BaseException) -> None:
         pass
 
+    async def hide(self, error: BaseException) -> None:
+        """It may see all."""
+
     async def sync(self) -> None:
         self.portals.clear()
         Session.syncs += 1
