@@ -531,11 +531,14 @@ def admitted(record: Record, seen: Seen, now_ms: int) -> Change:
 
 def put_off(record: Record, by_ms: int, new: Admitted | None, now_ms: int) -> Change | None:
     """It was submitted again before it began: its delay begins anew, and `new` says with what
-    (None: with what it has). None: its time has come, or it is not of that kind.
+    (None: with what it has). Whose time has come only waits for its turn: it keeps its place. None:
+    it is not of that kind.
     """
-    if record.state is not State.WAITING or now_ms >= min(record.due_ms, record.bounce_ms):
+    if record.state is not State.WAITING or not record.bounce_ms:
         return None
-    due_ms = min(now_ms + by_ms, record.bounce_ms)
+    due_ms = record.due_ms
+    if now_ms < min(due_ms, record.bounce_ms):
+        due_ms = min(now_ms + by_ms, record.bounce_ms)
     deadline_ms = record.deadline_ms and record.deadline_ms + due_ms - record.due_ms
     after = replace(record, due_ms=due_ms, deadline_ms=deadline_ms, updated_ms=now_ms)
     if new is not None:

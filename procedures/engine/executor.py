@@ -405,7 +405,7 @@ class Executor:
         return ProcedureId(id), True
 
     async def put_off(self, id: int, by_ms: int, new: Admitted | None) -> bool:
-        """`core.put_off`, of one that is here; False: it has begun, or its time has come. Raises
+        """`core.put_off`, of one that is here; False: it has begun. Raises
         what the store raises, UnknownOutcome: to be asked again.
         """
         self._must_serve()

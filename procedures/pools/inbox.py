@@ -14,6 +14,7 @@ hands it out and waits; whoever has the token completes it once, with a result o
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
@@ -112,11 +113,13 @@ def owner_of(token: str) -> int:
 class _Counted:
     """What is kept of one procedure, as far as this reign knows."""
 
-    __slots__ = ("keys", "signals")
+    __slots__ = ("keys", "lock", "oldest", "signals")
 
-    def __init__(self, signals: int, keys: int) -> None:
+    def __init__(self, signals: int, keys: int, oldest: bytes) -> None:
         self.signals = signals  # at most so many that nobody took
         self.keys = keys  # just so many, with their times
+        self.oldest = oldest  # where the first one is that nobody drops yet
+        self.lock = asyncio.Lock()  # of several at a time each drops others
 
 
 class Senders:
@@ -141,7 +144,6 @@ class Senders:
         if key is not None:
             ops += await self._outdated(id, counted)
         counted.signals += 1  # whatever becomes of it
-        counted.keys += key is not None
         try:
             await self._store.write(ops)
         except ConditionFailed as error:
@@ -161,7 +163,8 @@ class Senders:
         if counted is None:
             signals = await self._rows(rows.signals(id), most)
             keys = await self._rows(rows.key_times(id), 2 * limits.PROCEDURE_KEYS_KEPT)
-            counted = self._counted.setdefault(id, _Counted(signals, keys))
+            new = _Counted(signals, keys, rows.key_times(id)[0])
+            counted = self._counted.setdefault(id, new)
             if len(self._counted) > limits.PROCEDURE_TALKS_REMEMBERED:
                 self._counted.popitem(last=False)
         elif counted.signals >= most:
@@ -185,17 +188,22 @@ class Senders:
             start = page.resume
 
     async def _outdated(self, id: int, counted: _Counted) -> list[Op]:
-        """What goes with the oldest keys, if one more is too many."""
-        surplus = min(counted.keys + 1 - limits.PROCEDURE_KEYS_KEPT, limits.PROCEDURE_KEYS_DROPPED)
-        if surplus <= 0:
-            return []
+        """One more: what goes with the oldest keys, if that is too many."""
+        counted.keys += 1
         ops: list[Op] = []
-        for row, _, _ in (await self._store.scan(*rows.key_times(id), limit=surplus)).items:
-            key = rows.key_of(row)
-            ops += [delete(row), delete(rows.signal_key(id, key))]
-            if key.startswith(update_name("")):
-                ops.append(delete(rows.done(id, key)))
-            counted.keys -= 1
+        async with counted.lock:
+            surplus = counted.keys - limits.PROCEDURE_KEYS_KEPT
+            surplus = min(surplus, limits.PROCEDURE_KEYS_DROPPED)
+            if surplus <= 0:
+                return []
+            end = rows.key_times(id)[1]
+            for row, _, _ in (await self._store.scan(counted.oldest, end, limit=surplus)).items:
+                key = rows.key_of(row)
+                ops += [delete(row), delete(rows.signal_key(id, key))]
+                if key.startswith(update_name("")):
+                    ops.append(delete(rows.done(id, key)))
+                counted.keys -= 1
+                counted.oldest = row + b"\x00"
         return ops
 
 

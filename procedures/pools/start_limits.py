@@ -198,6 +198,7 @@ class Gate:
             stream.heap = [(self._order(self._who[id]), id) for id in ids]
             heapify(stream.heap)
             self._place(stream)
+        self._awaited.discard(name)  # when it has room by the rate of before says nothing now
         self.look(None)
 
     def restore(self, kept: dict[Bucketed, Kept]) -> None:

@@ -466,6 +466,41 @@ def test_j26_keys_have_a_bound(remote: bool, monkeypatch: pytest.MonkeyPatch) ->
     in_office(test, remote, TYPES)
 
 
+@REMOTE
+def test_j26_keys_that_come_at_once_have_a_bound(
+    remote: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten at a time drop the same oldest key, and nine of ten are kept for ever."""
+    monkeypatch.setattr(limits, "PROCEDURE_KEYS_KEPT", 20)
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        store = executor.rows
+        assert store is not None
+        id = await executor.submit(submission("talking.knob"))
+        scan = store.scan
+
+        async def slow(start: bytes, end: bytes, *, limit: int) -> Any:
+            found = await scan(start, end, limit=limit)
+            await asyncio.sleep(0.01)
+            return found
+
+        store.scan = slow  # type: ignore[method-assign]
+
+        async def send(key: str) -> None:
+            sent = {"id": id, "name": "other", "payload": 1, "key": key}
+            assert (await control.do("signal", sent))["sent"]
+
+        for n in range(20):
+            await asyncio.gather(*(send(f"{n}.{at}") for at in range(10)))
+        for n in range(20):
+            await send(f"last.{n}")
+        kept = [key async for key, _, _ in rows.every(store, rows.key_times(id))]
+        assert len(kept) == 20
+
+    in_office(test, remote, TYPES)
+
+
 def test_j26_signals_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each signal read all that were there, with what they carry; or more were kept than may be,
     because a page of large ones is short.

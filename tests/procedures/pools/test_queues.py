@@ -158,6 +158,28 @@ def test_u17_a_rate_with_a_burst(limit: Limit, key: str) -> None:
     at_door(test)
 
 
+@pytest.mark.parametrize("slow", [Limit(rate_per_s=1 / 86_400), Limit(key_rate_per_s=1 / 86_400)])
+def test_u17_who_waits_for_a_slow_rate_goes_by_the_new_one(slow: Limit) -> None:
+    """A rate that was raised lets nobody begin until a token of the old one would have come."""
+
+    async def test(door: Door) -> None:
+        door.gate.limit("queue:q", slow)
+        for id in (1, 2):
+            door.enter(id, "k")
+        door.end(1)
+        await asyncio.sleep(30)
+        assert door.ids() == [1]
+        door.gate.limit("queue:q", Limit(rate_per_s=10, key_rate_per_s=10))
+        await asyncio.sleep(1)
+        assert door.ids() == [1, 2]
+        door.end(2)
+        door.enter(3, "k")
+        await asyncio.sleep(1)
+        assert door.ids() == [1, 2, 3]
+
+    at_door(test)
+
+
 def test_u17_a_full_type_holds_up_no_other_of_its_queue() -> None:
     """Whose type has no room is passed over by those of other types, keys and queues."""
 
@@ -552,6 +574,34 @@ def test_u19_of_one_text_one_within_a_window() -> None:
         await asyncio.sleep(181)
         left = [key async for key, _, _ in every(TableRows(office.lab.store.table), ALL_WINDOWS)]
         assert left == [], "they are swept"
+        await office.close(executor)
+
+    simloop.run(main)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_u19_what_waits_for_its_turn_is_still_the_same_one(first: bool) -> None:
+    """While one of the key runs, each submission whose delay is over becomes a procedure of its
+    own.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Counts])
+        executor = await office.open(office.executor(office.lab.types))
+        window = Window(debounce_ms=5, debounce_max_ms=8, first=first)
+        runs = await executor.submit(counted("ada"))
+        ids = []
+        for n in range(3):
+            sub = submission("queue.counts", {"customer": "ada", "n": n})
+            ids.append(await Control(executor).windows.begin(sub, window))
+            await asyncio.sleep(0.011)
+        held = await executor.store.load(runs)
+        assert held is not None
+        assert not held.record.ended, "it holds its key all the time"
+        assert [why for _, why in ids] == ["", "debounced", "debounced"]
+        record = await executor.wait(ids[0][0], 10_000)
+        assert plain_data.decode(record.args)["n"] == (0 if first else 2)
+        assert [id for _, id, _ in BEGAN] == [runs, ids[0][0]]
         await office.close(executor)
 
     simloop.run(main)
