@@ -13,6 +13,8 @@
                     [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
                     [PROGRESS, run, part, text]
                     [HEART, run, {key: details}] heartbeats since the last ones
+                    [HEART, run, key, name, ms, slack_ms, policy] a step of a workflow begins that
+                                                 may be silent for so long; [HEART, run, key]: ends
                     [ENDED, run, …]      Ran: how it ended, with all that it wrote
                     [LOOKED, run, …]     Looked
 

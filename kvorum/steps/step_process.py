@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -66,7 +67,7 @@ from kvorum.steps.step_channel import (
 )
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
-from procedures.engine.heartbeats import Heart
+from procedures.engine.heartbeats import Bound, Heart
 from procedures.engine.procedure import Fail
 from procedures.engine.queries import answered
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -149,6 +150,17 @@ class _Beating:
         if not self._waits:
             self._waits = True
             self._loop.call_soon_threadsafe(self._later)
+
+    def bound(self, key: str, bound: Bound | None) -> None:
+        """In any thread."""
+        said: list[object] = [HEART, self._run, key]
+        if bound is not None:
+            policy = None if bound.policy is None else bound.policy.wire
+            said += [bound.name, bound.ms, bound.slack_ms, policy]
+        if threading.current_thread() is threading.main_thread():
+            self._channel.send(said)  # at once: the step that begins may hold the loop up
+        else:
+            self._loop.call_soon_threadsafe(self._channel.send, said)
 
     def _later(self) -> None:
         self._loop.call_later(limits.PROCEDURE_HEARTBEAT_TELL_MS / 1000, self.tell)
@@ -305,7 +317,7 @@ class StepProcess:
         beating = _Beating(self._channel, number)
         if run.heartbeat_ms:
             ctx.heart = Heart(run.heartbeat_ms, run.beats)
-            ctx.heart.on_beat = beating.said
+            ctx.heart.on_beat, ctx.heart.on_bound = beating.said, beating.bound
         try:
             async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000 if run.early else None):
                 ended = await self._runner.run(method, declared.make, ctx)

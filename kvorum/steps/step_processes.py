@@ -81,6 +81,8 @@ from kvorum.steps.step_channel import (
 )
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn
+from procedures.engine.flow import BEATING
+from procedures.engine.heartbeats import Bound
 from procedures.engine.records import Record
 from procedures.engine.registry import (
     ProcedureType,
@@ -389,6 +391,7 @@ class StepProcesses(Runner):
             or any(
                 step.may_ms or step.attempt_ms or step.heartbeat_ms
                 for step in declared.steps.values()
+                if step.name != BEATING  # of which few workflows make use
             )
             for declared in types
         )
@@ -648,13 +651,15 @@ class StepProcesses(Runner):
         until = loop.time() + late_ms / 1000 if late_ms else 0.0
         heart = call.ctx.heart if call.ctx is not None and call.ctx.heart.ms else None
         while until or heart is not None:
-            due = min(until or heart.due, heart.due) if heart is not None else until
+            due = until
+            if heart is not None:  # a step of a workflow may begin meanwhile, and be due before
+                soon = loop.time() + limits.PROCEDURE_HEARTBEAT_WRITE_MS / 1000
+                due = min(until or soon, heart.due, soon)
             if (await asyncio.wait([call.ended], timeout=max(0.0, due - loop.time())))[0]:
                 return True
             if until and loop.time() >= until:
                 return False
-            if heart is not None and loop.time() >= heart.due:
-                heart.late = True
+            if heart is not None and heart.check():
                 return False
         return True
 
@@ -719,6 +724,11 @@ def _of_itself(ctx: StepContext, *said: Any) -> None:
         case [dict(beats)]:
             for key, data in beats.items():
                 ctx.heart.told(key, data)
+        case [str(key)]:
+            ctx.heart.bind(key, None)
+        case [str(key), str(name), int(ms), int(slack_ms), policy]:
+            limit = None if policy is None else Retry.of(policy)
+            ctx.heart.bind(key, Bound(name, ms, limit, slack_ms))
         case _:
             raise AssertionError(f"a step said {said!r:.80} of itself")
 

@@ -61,7 +61,7 @@ class Waits(Generic[T]):
 class Call(Waits[T]):
     """One call of a workflow; awaiting it gives its result. Raises StepFailed."""
 
-    __slots__ = ("args", "at", "entry", "fn", "policy", "undo")
+    __slots__ = ("args", "at", "entry", "fn", "heartbeat_ms", "policy", "undo")
 
     def __init__(
         self,
@@ -72,9 +72,10 @@ class Call(Waits[T]):
         args: tuple[Any, ...] = (),
         undo: Callable[..., Any] | None = None,
         policy: Retry | None = None,
+        heartbeat_ms: int = 0,
     ) -> None:
         super().__init__(flow)
-        self.at, self.entry = at, entry
+        self.at, self.entry, self.heartbeat_ms = at, entry, heartbeat_ms
         self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
 
     @property

@@ -205,9 +205,9 @@ def late_attempt(name: str, definition: StepDef | UndoDef) -> Failure:
     return failure("ATTEMPT_TIMEOUT", f"{what} took longer than {ms} ms")
 
 
-def silent_attempt(name: str, definition: StepDef | UndoDef) -> Failure:
+def silent_attempt(name: str, step: str, ms: int) -> Failure:
     """The error of a run that said no heartbeat for too long."""
-    what, ms = f"an attempt of step {definition.name} of {name}", definition.heartbeat_ms
+    what = f"an attempt of step {step} of {name}"
     return failure("HEARTBEAT_TIMEOUT", f"{what} said no heartbeat for {ms} ms")
 
 

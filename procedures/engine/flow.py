@@ -25,10 +25,11 @@ today and whenever the function is run again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -39,6 +40,7 @@ from procedures.engine import core
 from procedures.engine.calls import Call, First, Gather, Waits, name_of, plain_result, result_shape
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.driving import GivenUp
+from procedures.engine.heartbeats import Bound, key_of
 from procedures.engine.journal import (
     ANY,
     CHILD,
@@ -67,7 +69,7 @@ from procedures.engine.procedure import (
     procedure_name,
 )
 from procedures.engine.records import Failure
-from procedures.engine.registry import Declared, StepDef, UndoDef
+from procedures.engine.registry import Declared, StepDef, UndoDef, check_heartbeat
 from procedures.engine.retries import Retry
 from procedures.engine.row_watch import Awaited, row_event
 from procedures.engine.step_exceptions import Retrying, StepFailed, located, step_error
@@ -76,7 +78,9 @@ from procedures.engine.typed_values import plain_of
 from procedures.pools import inbox, rows
 
 T = TypeVar("T")
-RUN: Final = "run"  # the one step of a workflow, as the engine sees it
+SILENT: Final = "HEARTBEAT_TIMEOUT"
+RUN: Final = "run"  # the step of a workflow, as the engine sees it
+BEATING: Final = "beating"  # the same, where it carries out steps that say heartbeats
 UNDO: Final = "undo"
 _IGNORED_MAX: Final = 1_000  # calls of a function that was parked
 
@@ -148,10 +152,13 @@ class Flow:
         undo: Callable[..., Any] | None = None,
         retry: Retry | None = None,
         name: str = "",
+        heartbeat_ms: int = 0,
     ) -> Call[Any]:
         """Carry out `fn(ctx, *args)`, async or plain: once, in one transaction with what it writes
         to `ctx.txn`. `undo(ctx, *args)` takes it back when the workflow fails. `retry`: its policy;
         None = that of the workflow. `name`: else that of the function, and stored as such.
+        `heartbeat_ms`: an attempt may be silent for so long (`ctx.heartbeat(details)`); then it has
+        failed, and the next one has `ctx.last_heartbeat`.
         """
         own: tuple[object, ...] = (fn,) if undo is None else (fn, undo)
         for one in own:
@@ -159,7 +166,8 @@ class Flow:
                 raise InvalidArgument(f"{self.name}: a step is a function, not {one!r:.80}")
         name = checked_text("the name of a step", name or name_of(fn), limits.NAME_CHARS_MAX)
         policy = self._policy if retry is None else retry
-        call: Call[Any] = Call(self, *self._next(STEP, name), fn, args, undo, policy)
+        check_heartbeat(f"{self.name}: step {name}", heartbeat_ms)
+        call: Call[Any] = Call(self, *self._next(STEP, name), fn, args, undo, policy, heartbeat_ms)
         self._calls.append(call)
         return call
 
@@ -395,8 +403,11 @@ class Flow:
         if self._replays:
             self._end(Next(RUN))
         steps = [c for c in waits.calls() if c.entry.kind == STEP and c.entry.status == OPEN]
-        if steps and self._acted:
-            self._park()
+        if not steps:
+            return steps
+        says = any(call.heartbeat_ms for call in steps) and not self._definition.heartbeat_ms
+        if says or self._acted:
+            self._end(Next(BEATING if says else RUN, self._undoes, self._label()))
         return steps
 
     def _settled(self, waits: Waits[T]) -> T:
@@ -418,9 +429,6 @@ class Flow:
         if call.entry.kind == ROW:
             return row_event(Awaited(*call.entry.value))
         return inbox.done_event(self._token_of(call))
-
-    def _park(self) -> NoReturn:
-        self._end(Next(RUN, self._undoes, self._label()))
 
     def _label(self) -> str:
         return ", ".join(self._labels)[: limits.NAME_CHARS_MAX]
@@ -500,11 +508,59 @@ class Flow:
     async def _one(self, call: Call[Any]) -> object:
         fn, loop = call.fn, asyncio.get_running_loop()
         assert fn is not None, call.entry.text
-        if inspect.iscoroutinefunction(fn):
-            ctx = self._context(call, self._txn)
+        if not inspect.iscoroutinefunction(fn):
+            ctx = self._context(call, SyncStepTxn(self._txn, loop))
+            with self._bound(call, ctx):
+                return await self._ctx.in_thread(ctx.watched(fn), ctx, *call.args)
+        ctx = self._context(call, self._txn)
+        if not call.heartbeat_ms:
             return await ctx.watched(fn)(ctx, *call.args)
-        ctx = self._context(call, SyncStepTxn(self._txn, loop))
-        return await self._ctx.in_thread(ctx.watched(fn), ctx, *call.args)
+        with self._bound(call, ctx) as key:
+            return await self._while_it_says(key, call, ctx.watched(fn)(ctx, *call.args))
+
+    @contextlib.contextmanager
+    def _bound(self, call: Call[Any], ctx: CallContext) -> Iterator[str]:
+        """While a step runs that is to say that it lives."""
+        key, heart = key_of(ctx._token, self.round), self._ctx.heart
+        if not call.heartbeat_ms:
+            yield key
+            return
+        policy = call.policy
+        if policy is not None and not policy.allows(SILENT):
+            policy = None
+        # an async one is ended here, alone; if it cannot be, and a plain one, with its execution
+        slack_ms = limits.STEP_PROCESS_GRACE_MS if inspect.iscoroutinefunction(call.fn) else 0
+        heart.bind(key, Bound(call.entry.name, call.heartbeat_ms, policy, slack_ms))
+        try:
+            yield key
+        finally:
+            heart.bind(key, None)
+
+    async def _while_it_says(self, key: str, call: Call[Any], code: Awaitable[object]) -> object:
+        """An async step, until it is silent for too long: then what it waits for is cancelled."""
+        loop, heart = asyncio.get_running_loop(), self._ctx.heart
+
+        def look() -> None:
+            nonlocal timer
+            left_s = heart.left_s(key)
+            if left_s <= 0:
+                time.reschedule(loop.time())
+            else:
+                timer = loop.call_later(left_s, look)
+
+        timer = loop.call_later(heart.left_s(key), look)
+        try:
+            async with asyncio.timeout(None) as time:
+                value = await code
+        except TimeoutError:
+            if not time.expired():
+                raise
+        finally:
+            timer.cancel()
+        if time.expired():  # perhaps it would not be cancelled
+            silent = core.silent_attempt(self.name, call.entry.name, call.heartbeat_ms)
+            raise StepFailed(silent)
+        return value
 
     def _carried_out_here(self, call: Call[Any], *, tolerant: bool) -> None:
         """A plain step in a plain function: in its thread."""
@@ -512,7 +568,8 @@ class Flow:
         outcome: object
         try:
             ctx = self._context(call, self._ctx.txn)
-            outcome = ctx.watched(call.fn)(ctx, *call.args)
+            with self._bound(call, ctx):
+                outcome = ctx.watched(call.fn)(ctx, *call.args)
         except Exception as error:  # noqa: BLE001  users' code: whatever it raises
             outcome = _Raised(error)
         self._keep([call], [outcome], tolerant=tolerant)

@@ -10,26 +10,43 @@ as often as it likes: they are kept in memory, and stored once a second (`Turns.
 
 In the row, which the next one of the same procedure replaces: {token of an execution: details}; the
 steps of one gather have a token each.
+
+A step that a workflow calls with `heartbeat_ms` is *bound*: while one is, its silence counts, not
+that of the execution around it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
 from procedures.engine import plain_data
+from procedures.engine.retries import Retry
 from procedures.engine.typed_values import plain_of
 
 _NOTHING: Final[Mapping[str, bytes]] = {}
 
 
+@dataclass(slots=True)
+class Bound:
+    """A step of a workflow that has a limit of its own."""
+
+    name: str
+    ms: int
+    policy: Retry | None
+    slack_ms: int = 0  # after which the run around it is ended with it
+    since: float = 0.0
+
+
 class Heart:
-    """Of one run. `beat` may be called in any thread."""
+    """Of one run. All but `begin` may be called in any thread."""
 
     __slots__ = (
+        "_bound",
         "_loop",
         "_since",
         "_time",
@@ -38,6 +55,8 @@ class Heart:
         "late",
         "ms",
         "on_beat",
+        "on_bound",
+        "silent",
         "slack_ms",
     )
 
@@ -47,8 +66,11 @@ class Heart:
         self.slack_ms = 0  # what is on its way from another process
         self.details = dict(known)
         self.dirty = False  # some of these are not stored
-        self.late = False  # it was silent for too long
+        self.late = False  # it was silent for too long …
+        self.silent: Bound | None = None  # … or rather this step of it
         self.on_beat: Callable[[str, bytes], None] | None = None
+        self.on_bound: Callable[[str, Bound | None], None] | None = None
+        self._bound: dict[str, Bound] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since = 0.0  # the last sign of life, in the loop's time
         self._time: asyncio.Timeout | None = None
@@ -63,12 +85,34 @@ class Heart:
     @property
     def due(self) -> float:
         """When it will have been silent for too long."""
-        return self._since + (self.ms + self.slack_ms) / 1000
+        slack_s, bound = self.slack_ms / 1000, list(self._bound.values())
+        if not bound:
+            return self._since + self.ms / 1000 + slack_s
+        return min(one.since + (one.ms + one.slack_ms) / 1000 for one in bound) + slack_s
 
     def end(self) -> None:
         """It is over."""
         self._time = None
-        self._check()
+        self.check()
+
+    def bind(self, key: str, bound: Bound | None) -> None:
+        """A step begins that has a limit of its own; None: it is over."""
+        self.check()
+        if self._loop is not None:
+            self._since = self._loop.time()
+        if bound is None:
+            self._bound.pop(key, None)
+        else:
+            bound.since = self._since
+            self._bound[key] = bound
+        if self.on_bound is not None:
+            self.on_bound(key, bound)
+
+    def left_s(self, key: str) -> float:
+        """For so long the step of this key may still be silent."""
+        assert self._loop is not None
+        bound = self._bound[key]
+        return bound.since + bound.ms / 1000 - self._loop.time()
 
     def beat(self, key: str, details: object, name: str) -> None:
         """Raises InvalidArgument, TooLarge."""
@@ -87,9 +131,11 @@ class Heart:
 
     def told(self, key: str, data: bytes) -> None:
         """It said this, here or elsewhere."""
-        self._check()
+        self.check()
         if self._loop is not None:
             self._since = self._loop.time()
+            if (bound := self._bound.get(key)) is not None:
+                bound.since = self._since
         self.details[key] = data
         self.dirty = True
         if self.on_beat is not None:
@@ -104,18 +150,23 @@ class Heart:
         self.dirty = False
         return plain_data.pack(dict(self.details))
 
-    def _check(self) -> None:
-        if self.ms and self._loop is not None and self._loop.time() > self.due:
+    def check(self) -> bool:
+        """Whether it was silent for too long."""
+        if self.ms and self._loop is not None and self._loop.time() >= self.due and not self.late:
             self.late = True
+            silent = min(
+                self._bound.values(), key=lambda one: one.since + one.ms / 1000, default=None
+            )
+            self.silent = silent
+        return self.late
 
     def _look(self) -> None:
         time, loop = self._time, self._loop
         if time is None or loop is None or time.expired():
             return
-        if loop.time() < self.due:
+        if not self.check():
             loop.call_at(self.due, self._look)
             return
-        self.late = True
         time.reschedule(loop.time())
 
 

@@ -37,7 +37,7 @@ RESET: Final = "reset"
 FORK: Final = "fork"
 KEEP: Final = "keep"
 UNDO: Final = "undo"
-_RUN: Final = "run"  # the one step of a workflow
+_RUN: Final = "run"  # the step of a workflow
 _FINISHED: Final = frozenset({"next", "suspend", "done", "children"})
 
 
@@ -54,7 +54,7 @@ class Point(NamedTuple):
 
 
 def is_workflow(record: Record, declared: ProcedureType) -> bool:
-    return set(declared.steps) == {_RUN} and "calls" in plain_data.decode(record.data)
+    return declared.replaying and "calls" in plain_data.decode(record.data)
 
 
 def point(

@@ -304,8 +304,10 @@ class Runner:
 
 def outlasted(method: StepDef | UndoDef, ctx: StepContext) -> Failed:
     """What becomes of a run that took longer than it may."""
+    if ctx.heart.late and (call := ctx.heart.silent) is not None:
+        return Failed(core.silent_attempt(ctx.name, call.name, call.ms), call.policy)
     if ctx.heart.late:
-        silent = core.silent_attempt(ctx.name, method)
+        silent = core.silent_attempt(ctx.name, method.name, method.heartbeat_ms)
         return Failed(silent, method.policy(silent.code))
     if not ctx.one_attempt:
         return Failed(core.outlasted(ctx.name, method))

@@ -5,12 +5,13 @@
         await flow.step(withdraw, order.source, order.amount, undo=give_back)
         return await flow.step(deposit, order.target, order.amount)
 
-To the engine that is a type like any other: it has one step, `run`, which is executed until the
-function returns, and one undo method. An execution of `run` goes through the function (flow.py);
-its outcome is that the next one follows, or waits. So locks, queues, workers, timeouts, surgery and
-children are those of every procedure. What the function's calls gave is the procedure's state
-(journal.py); what an execution did is undone by going through the function once more, which says
-with which functions and arguments.
+To the engine that is a type like any other: it has a step, `run`, which is executed until the
+function returns, and one undo method. (Before a step that says heartbeats it goes over to
+`beating`, which is the same, in a process that may be ended: so what is stored says it beforehand.)
+An execution of `run` goes through the function (flow.py); its outcome is that the next one follows,
+or waits. So locks, queues, workers, timeouts, surgery and children are those of every procedure.
+What the function's calls gave is the procedure's state (journal.py); what an execution did is
+undone by going through the function once more, which says with which functions and arguments.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT
+from kv.base.limits import PROCEDURE_RETENTION_MS_DEFAULT, PROCEDURE_TIMEOUT_MS_MAX
 from procedures.engine.attributes import declared as declared_attributes
 from procedures.engine.context import StepContext
-from procedures.engine.flow import RUN, UNDO, Flow, Parked, driven
+from procedures.engine.flow import BEATING, RUN, UNDO, Flow, Parked, driven
 from procedures.engine.journal import STEP
 from procedures.engine.needs import checked as checked_needs
 from procedures.engine.procedure import Outcome
@@ -107,12 +109,13 @@ def workflow(
     (else of its own). The annotations of `args` and of what it returns are the types of both.
 
     attempt_ms   one execution, with the steps that it carries out, may take so long
-    heartbeat_ms  … and be silent for so long: steps that take longer say `ctx.heartbeat(details)`
+    heartbeat_ms  … and be silent for so long: steps that take longer say `ctx.heartbeat(details)`;
+                 but those called with one of their own
     retry        the policy of steps that are called without one
     queries      functions `(view)` or `(view, args)` that answer `db.query(id, NAME, args)` from
                  `flow.shown` (queries.py)
     validators   functions with `@update.validator(NAME)`, which look at updates first
-    version      "code" is made of the function's own source, not of what it calls
+    version      "code" is made of the function's source, and of what that uses of its module
     The others are those of `procedure`. Raises InvalidArgument (code PROCEDURE_DECLARATION).
     """
     name = fn if isinstance(fn, str) else ""
@@ -132,7 +135,7 @@ def workflow(
             name or fn.__name__,
             version_of(fn, version, {RUN: fn}),
             RUN,
-            MappingProxyType({RUN: made.step}),
+            MappingProxyType({RUN: made.step, BEATING: made.beating}),
             MappingProxyType({UNDO: made.undo}),
             locks,
             timeout_ms,
@@ -187,6 +190,8 @@ class _Made:
         is_async = inspect.iscoroutinefunction(fn)
         run, undo = (self._run, self._undo) if is_async else (self._run_plain, self._undo_plain)
         self.step = StepDef(RUN, _named(run, fn), is_async, mark)
+        ms = mark.heartbeat_ms or PROCEDURE_TIMEOUT_MS_MAX
+        self.beating = replace(self.step, name=BEATING, mark=replace(mark, heartbeat_ms=ms))
         self.undo = UndoDef(UNDO, _named(undo, fn), is_async)
 
     def _call(self, flow: Flow, ctx: StepContext) -> Any:
@@ -200,8 +205,11 @@ class _Made:
         return self._fn(flow, given)
 
     # -- executions
+    def _of(self, ctx: StepContext) -> StepDef:
+        return self.beating if ctx.step == BEATING else self.step
+
     async def _run(self, ctx: StepContext) -> Outcome:
-        flow, value, raised = Flow(ctx, self.step), None, None
+        flow, value, raised = Flow(ctx, self._of(ctx)), None, None
         try:
             value = await self._call(flow, ctx)
         except (asyncio.CancelledError, GeneratorExit):
@@ -212,7 +220,7 @@ class _Made:
         return flow._end_of(value, raised)
 
     def _run_plain(self, ctx: StepContext) -> Outcome:
-        flow, value, raised = Flow(ctx, self.step), None, None
+        flow, value, raised = Flow(ctx, self._of(ctx)), None, None
         try:
             value = self._call(flow, ctx)
         except BaseException as error:  # noqa: BLE001  it may hide that the function was parked

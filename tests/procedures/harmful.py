@@ -478,3 +478,33 @@ class Beating:
                 time.sleep(3_600)
             time.sleep(0.1)
         return kvorum.done([begun, ctx.last_heartbeat])
+
+
+def parts(ctx: Any) -> list[Any]:
+    """Hangs once after its third part, then goes on."""
+    begun = ctx.last_heartbeat or 0
+    for part in range(begun, 6):
+        ctx.heartbeat(part + 1)
+        if part == 2 and not begun:
+            time.sleep(3_600)
+        time.sleep(0.1)
+    return [begun, ctx.last_heartbeat]
+
+
+async def blocks(ctx: Any) -> None:
+    """Holds the loop up: nobody can cancel it."""
+    parts(ctx)
+
+
+@kvorum.workflow("harmful.calling")
+async def calling(flow: kvorum.Flow, how: str) -> Any:
+    """Calls one that is ended with its process."""
+    fn = parts if how == "plain" else blocks
+    twice = kvorum.retry(attempts=2, first_ms=10)
+    return await flow.step(fn, heartbeat_ms=2_000, retry=twice)
+
+
+@kvorum.workflow("harmful.calling_plain")
+def calling_plain(flow: kvorum.Flow) -> list[Any]:
+    twice = kvorum.retry(attempts=2, first_ms=10)
+    return flow.step(parts, heartbeat_ms=2_000, retry=twice).get()

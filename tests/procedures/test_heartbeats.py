@@ -18,6 +18,7 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.retries import retry
+from procedures.engine.step_exceptions import StepFailed
 from procedures.engine.store import Fenced
 from procedures.engine.workflow import workflow
 from tests.procedures.pools.pool_lab import Office
@@ -85,7 +86,54 @@ async def flowing(flow: Flow) -> list[Any]:
     return [*both, await flow.step(piece, "c")]
 
 
-TYPES: list[Any] = [Part, Silent, flowing]
+async def long(ctx: StepContext, how: dict[str, Any]) -> int:
+    """Goes on from what it said last; breaks or hangs once, as the arguments say."""
+    done = ctx.last_heartbeat or 0
+    SEEN.append(done)
+    ctx.txn.table("test", "counters").put("from", str(done))
+    while done < 5:
+        await asyncio.sleep(0.5)
+        done += 1
+        ctx.heartbeat(done)
+        if done in how.get("breaks", ()) and SEEN.count(0) == len(SEEN):
+            raise ValueError(f"broke at {done}")
+        if done in how.get("hangs", ()) and (how.get("always") or SEEN.count(0) == len(SEEN)):
+            await asyncio.sleep(3_600)
+    return done
+
+
+def long_plain(ctx: StepContext, how: dict[str, Any]) -> int:
+    done = ctx.last_heartbeat or 0
+    SEEN.append(done)
+    ctx.heartbeat(done + 1)
+    if not done:
+        raise ValueError("once")
+    return int(done)
+
+
+async def quiet(ctx: StepContext) -> str:
+    await asyncio.sleep(5)
+    return "quiet"
+
+
+@workflow("beating.calls")
+async def calling(flow: Flow, how: dict[str, Any]) -> list[Any]:
+    gave: list[Any] = [await flow.step(quiet)]
+    try:
+        one = flow.step(long, how, heartbeat_ms=1_000, retry=retry(attempts=2, first_ms=10))
+        gave.append((await flow.gather(one, flow.step(quiet)))[0] if how.get("both") else await one)
+    except StepFailed as failed:
+        gave.append(failed.code)
+    gave.append(await flow.step(long_plain, how, heartbeat_ms=1_000, retry=AGAIN))
+    return gave
+
+
+@workflow("beating.silent_call")
+async def undeclared(flow: Flow) -> Any:
+    return await flow.step(long, {})
+
+
+TYPES: list[Any] = [Part, Silent, flowing, calling, undeclared]
 
 
 def told(record: Record) -> Any:
@@ -134,6 +182,70 @@ def test_j37_steps_of_a_gather_have_their_own(remote: bool) -> None:
         assert SEEN[4:] == [["c", None]]
 
     in_office(test, remote, TYPES)
+
+
+@REMOTE
+@pytest.mark.parametrize("both", [False, True], ids=["alone", "gather"])
+@pytest.mark.parametrize(
+    ("how", "gives", "seen"),
+    [
+        ({}, 5, [0]),
+        ({"breaks": [3]}, 5, [0, 3]),
+        ({"hangs": [4]}, 5, [0, 4]),
+        ({"hangs": [2, 5], "always": True}, "HEARTBEAT_TIMEOUT", [0, 2]),
+    ],
+    ids=str,
+)
+def test_j37_a_step_of_a_workflow_has_a_heartbeat_of_its_own(
+    how: dict[str, Any], gives: Any, seen: list[int], both: bool, remote: bool
+) -> None:
+    """A silent step ran for ever, or its silence failed the workflow, which could not catch it; the
+    steps beside it had to say heartbeats, too; or the next attempt began anew.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        id = await executor.submit(submission("beating.calls", {**how, "both": both}))
+        record = await executor.wait(id, 60_000)
+        assert told(record) == ["quiet", gives, 1]
+        assert [*seen, 0, 1] == SEEN
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+def test_j37_another_master_or_worker_reads_what_a_step_of_a_workflow_said(remote: bool) -> None:
+    """A run died with its process, and all that it had done was done again."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        id = await executor.submit(submission("beating.calls", {"hangs": [4]}))
+        await asyncio.sleep(5 + 0.5 * 3 + 0.2)
+        if remote:
+            await office.kill("w1")
+            office.hire("w2")
+            await executor.wait(id, 60_000)
+        else:
+            for task in executor._tasks:
+                task.cancel()
+            other = office.executor(office.lab.types)
+            async with other:
+                assert (await other.wait(id, 60_000)).ended
+        assert SEEN[0] == 0
+        assert SEEN[1] in (1, 2, 3), "at most a second is lost"
+
+    in_office(test, remote, TYPES)
+
+
+def test_j37_a_step_of_a_workflow_that_declares_none_says_none() -> None:
+    """What it said would be lost without a word; or a limit that is none was accepted."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await executor.wait(
+            await executor.submit(submission("beating.silent_call")), 60_000
+        )
+        assert record.error is not None
+        assert "heartbeat_ms=" in record.error.message
+
+    in_office(test, False, TYPES)
 
 
 def test_j37_who_declares_none_says_none() -> None:

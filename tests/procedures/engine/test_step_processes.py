@@ -799,3 +799,28 @@ def test_j37_a_silent_step_in_a_process_is_ended() -> None:
         assert [(one.position, one.value) for one in told] == [(1, 3), (2, 4), (3, 5)]
 
     served(test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "args", "gives", "silent"),
+    [
+        ("harmful.calling", "plain", [3, 6], 1),
+        ("harmful.calling", "blocking", "HEARTBEAT_TIMEOUT", 2),
+        ("harmful.calling_plain", None, [3, 6], 1),
+    ],
+)
+def test_j37_a_silent_step_of_a_workflow_is_ended_with_its_process(
+    name: str, args: Any, gives: Any, silent: int
+) -> None:
+    """Nobody can cancel a thread, or a loop that is held up: it hung for ever."""
+
+    async def test(executor: Executor) -> None:
+        record = await ended(executor, name, args)
+        failed = None if record.error is None else record.error.code
+        assert (failed or plain_data.decode(record.result)) == gives
+        outcomes = [one.outcome.rpartition(":")[2] for one in record.history]
+        assert outcomes.count("HEARTBEAT_TIMEOUT") == silent
+        assert not record.deaths
+
+    served(test)
