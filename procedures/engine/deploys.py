@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from kv.base.errors import InvalidArgument
+from procedures.engine.used_code import used_code
 
 CODE: Final = "code"
 BY_CODE: Final = 1 << 31
@@ -116,8 +117,8 @@ def rolled_back(deploy: Deploy, since: Mapping[int, int]) -> Deploy:
 
 
 def code_version(parts: Mapping[str, Callable[..., Any]]) -> int:
-    """The version that stands for this code: of its words, not of its comments and empty lines.
-    Raises InvalidArgument: there is no source.
+    """The version that stands for this code: of its words, not of its comments and empty lines; and
+    of what it uses of its own module (used_code.py). Raises InvalidArgument: there is no source.
     """
     crc = 0
     for name, fn in sorted(parts.items()):
@@ -127,13 +128,19 @@ def code_version(parts: Mapping[str, Callable[..., Any]]) -> int:
             raise InvalidArgument(
                 f'version="code" of {name}: its source cannot be read ({error}); give a number'
             ) from error
-        words = [
-            token.string
-            for token in tokenize.generate_tokens(io.StringIO(source).readline)
-            if token.type not in _IGNORED
-        ]
-        crc = zlib.crc32("\x00".join([name, *words]).encode(), crc)
+        crc = _sum(name, source, crc)
+    for name, source in used_code(parts.values()):
+        crc = _sum(name, source, crc)
     return crc | BY_CODE
+
+
+def _sum(name: str, source: str, crc: int) -> int:
+    words = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in _IGNORED
+    ]
+    return zlib.crc32("\x00".join([name, *words]).encode(), crc)
 
 
 def _base(deploy: Deploy, since: Mapping[int, int]) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,6 +187,85 @@ def test_u18_changed_code_is_another_version() -> None:
     assert declaration(Coded).version >= BY_CODE
     with pytest.raises(InvalidArgument, match='or "code"'):
         procedure("coded.wrong", version="text")(Coded)
+
+
+_MODULE = """
+from procedures.engine.procedure import done
+from procedures.engine.registry import procedure, step
+from procedures.engine.workflow import workflow
+
+RATE = 2  # percent
+
+@workflow("used.flow", version="code")
+async def flowing(flow):
+    return await flow.step(charge)
+
+@procedure("used.class", version="code")
+class Classy:
+    @step(first=True)
+    async def begin(self, ctx):
+        return self._end(ctx)
+
+    def _end(self, ctx):
+        return done(fee(1))
+
+    def unused(self):
+        return 1
+
+def charge(ctx):
+    return fee(100)
+
+def fee(amount):
+    return amount * RATE
+
+def other():
+    return 3
+
+@workflow("used.other", version="code")
+async def starts(flow):
+    return await flow.start(flowing)
+"""
+FLOW, CLASS, STARTS = "flowing", "Classy", "starts"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("fee(100)", "fee(200)", {FLOW}),
+        ("amount * RATE", "amount + RATE", {FLOW, CLASS}),
+        ("RATE = 2  # percent", "RATE = 3", {FLOW, CLASS}),
+        ("RATE = 2  # percent", "RATE = 2", set()),
+        ("done(fee(1))", "done(fee(2))", {CLASS}),
+        ("return 1", "return 2", set()),
+        ("return 3", "return 4", set()),
+        ("flow.step(charge)", "flow.step(charge, 1)", {FLOW}),
+        ("flow.start(flowing)", "flow.start(flowing, 1)", {STARTS}),
+    ],
+)
+def test_u18_a_version_by_code_covers_what_it_uses_of_its_module(
+    tmp_path: Path, old: str, new: str, changes: set[str]
+) -> None:
+    """A helper was changed, and live ones went on with the new one as if nothing had been."""
+    assert _MODULE.count(old) == 1
+    before, after = (
+        _versions(tmp_path / str(number) / "used_sample.py", text)
+        for number, text in enumerate((_MODULE, _MODULE.replace(old, new)))
+    )
+    assert {name for name in before if before[name] != after[name]} == changes
+
+
+def _versions(path: Path, text: str) -> dict[str, int]:
+    path.parent.mkdir()
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[path.stem]
+    return {name: declaration(getattr(module, name)).version for name in (FLOW, CLASS, STARTS)}
 
 
 # ------------------------------------------------------------------------------ masters and workers
