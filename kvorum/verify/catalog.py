@@ -18,6 +18,7 @@ from kvorum.verify.checkers import (
     longfork,
     monotonic,
     procedures,
+    queues,
     refusals,
     sets,
     sites,
@@ -38,6 +39,7 @@ from kvorum.verify.workloads.feed import Feed
 from kvorum.verify.workloads.longfork import LongFork
 from kvorum.verify.workloads.monotonic import Monotonic
 from kvorum.verify.workloads.procedure import Procedures
+from kvorum.verify.workloads.queues import Queues
 from kvorum.verify.workloads.register import Register
 from kvorum.verify.workloads.sets import Set
 from kvorum.verify.workloads.sites import Sites
@@ -59,6 +61,7 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (Stale, (batches.check, stale.check)),
     (UniqueIds, (unique.check,)),
     (Procedures, (procedures.check,)),
+    (Queues, (queues.check,)),
     (Feed, (feed.check,)),
     (Skew, (skew.check,)),
     (Causal, (causal.check,)),

@@ -18,7 +18,6 @@ from kv.base.limits import VERIFY_CLIENTS_MAX, VERIFY_SECONDS_MAX
 from kvorum.connecting import aconnect
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.catalog import workload
-from kvorum.verify.client import NAMESPACE
 from kvorum.verify.history import Event, History
 from kvorum.verify.nemesis import Nemesis
 from kvorum.verify.run_workload import Run, Settings
@@ -118,7 +117,7 @@ class Session:
         """Remove the tables of this run."""
         async with await aconnect(url) as db:
             for name in self.wanted.workloads:
-                await db.drop_table(NAMESPACE, self._table(name))
+                await workload(name)().clean(db, self._table(name))
 
     async def _load(self, nemeses: Sequence[Nemesis]) -> None:
         stop = asyncio.Event()

@@ -49,6 +49,10 @@ class Workload(ABC):
         """Make the table and what lies in it at the beginning. May run again after a failure."""
         await make_table(db, table, self.splits)
 
+    async def clean(self, db: AsyncDatabase, table: str) -> None:
+        """Remove what `prepare` made."""
+        await db.drop_table(NAMESPACE, table)
+
     @abstractmethod
     async def step(self, client: Client) -> None:
         """One operation of one client, recorded."""

@@ -21,6 +21,16 @@ _WAIT_MS = 2_000
 _WAIT_MS_FINAL = 10_000
 
 
+def not_known(name: str, workload: Workload) -> Refused:
+    """What to do where nodes do not know a workload's procedure."""
+    return Refused(
+        f"the nodes do not know the procedure {name}: start them with "
+        f"--procedure-modules {','.join(workload.modules)}, or leave the workload "
+        f"{workload.name} out",
+        code="NO_MODULE",
+    )
+
+
 class Procedures(Workload):
     name: ClassVar[str] = "procedure"
     about: ClassVar[str] = "procedures whose steps add 1 to a counter: final = steps"
@@ -43,12 +53,7 @@ class Procedures(Workload):
         try:
             await db.submit(NAME, args, nonce=f"{table}/probe")
         except NotFound as e:
-            raise Refused(
-                f"the nodes do not know the procedure {NAME}: start them with "
-                f"--procedure-modules {','.join(self.modules)}, or leave the workload "
-                f"{self.name} out",
-                code="NO_MODULE",
-            ) from e
+            raise not_known(NAME, self) from e
 
     async def step(self, client: Client) -> None:
         # The last digit first, so that counters lie in all partitions.

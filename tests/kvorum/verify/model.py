@@ -17,6 +17,12 @@ strictly serializable unless `broken` names a fault:
     own-writes-only  single reads see the state as of the last write over the same connection
     feed-drops       now and then the feed leaves a transaction out …
     feed-repeats     … or tells one twice, or a part of one
+    no-keys          a queue has several of one key at work …
+    no-limit         … or more than it may …
+    no-rate          … or lets them begin as soon as they come …
+    no-turns         … or one after the other, whatever their keys …
+    last-first       … or the last of a key first …
+    no-dedup         … or takes what was submitted twice for two
 """
 
 from __future__ import annotations
@@ -66,6 +72,10 @@ class Model:
     procedures: dict[str, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     locked: dict[str, int] = field(default_factory=dict)
+    queue: ModelQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = ModelQueue(self)
 
     # ------------------------------------------------------------------------------- the state
 
@@ -246,6 +256,8 @@ class ModelBackend:
         self, name: str, args: Any, nonce: str, options: dict[str, Any] | None = None
     ) -> int:
         m = self.m
+        if options:
+            return await m.write(lambda: m.queue.enqueue(args["ticket"], options))
 
         def call() -> int:
             if nonce not in m.procedures:
@@ -271,11 +283,93 @@ class ModelBackend:
                 break
             await asyncio.sleep(0.001)
         ended = procedure in self.m.ended
-        state, result = ("SUCCESS", STEPS) if ended else ("RUNNABLE", None)
+        result = self.m.queue.tickets.get(procedure, STEPS)
+        state, result = ("SUCCESS", result) if ended else ("RUNNABLE", None)
         return await self.m.read(lambda: ProcedureInfo(procedure, "count", state, result=result))
+
+    async def control(self, what: str, request: dict[str, Any]) -> dict[str, Any]:
+        assert what == "queue.set", "no workload asks for more"
+        await self.m.delay()
+        self.m.queue.begin(request)
+        return request
 
     async def close(self) -> None:
         pass
+
+
+class ModelQueue:
+    """Tickets: one of a key at a time, keys in turn, so many at once, at a rate."""
+
+    def __init__(self, model: Model) -> None:
+        self.m = model
+        self.tickets: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+        self._waiting: list[tuple[int, str]] = []  # id and key, as they came
+        self._running: list[str] = []  # keys
+        self._served: dict[str, int] = {}  # key → when
+        self._at_once, self._rate, self._burst = 0, 0, 0
+        self._tokens, self._filled = 0.0, 0.0
+        self._armed = False
+
+    def begin(self, limit: dict[str, Any]) -> None:
+        self._at_once = limit["max_concurrent"]
+        self._rate, self._burst = limit["rate_per_s"], limit["burst"]
+
+    def enqueue(self, ticket: str, options: dict[str, Any]) -> int:
+        text, broken = options["dedup"], self.m.broken
+        if text in self._ids and (broken != "no-dedup" or self.m.rng.random() > 0.3):
+            return self._ids[text]
+        id = self._ids[text] = len(self.tickets) + 10**6
+        self.tickets[id] = ticket
+        self._waiting.append((id, options["key"]))
+        self._look()
+        return id
+
+    def _look(self) -> None:
+        loop, broken = asyncio.get_running_loop(), self.m.broken
+        now = loop.time()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
+        self._filled = now
+        while self._waiting:
+            if len(self._running) >= self._at_once and broken != "no-limit":
+                return
+            if self._tokens < 1 and broken != "no-rate":
+                if not self._armed:
+                    self._armed = True
+                    loop.call_later((1 - self._tokens) / self._rate + 1e-6, self._again)
+                return
+            free = [
+                one for one in self._waiting if broken == "no-keys" or one[1] not in self._running
+            ]
+            if not free:
+                return
+            if broken == "no-turns":
+                id, key = free[0]
+            else:
+                key = min((one[1] for one in free), key=lambda key: self._served.get(key, 0))
+                mine = [id for id, own in free if own == key]
+                id = mine[-1 if broken == "last-first" else 0]
+            self._waiting.remove((id, key))
+            self._running.append(key)
+            self._served[key] = self.m.tick()
+            self._tokens -= 1
+            loop.call_later(0.002, self._note, id, "began")
+            loop.call_later(0.02, self._end, id, key)
+
+    def _again(self) -> None:
+        self._armed = False
+        self._look()
+
+    def _note(self, id: int, what: str) -> None:
+        key = f"{self.tickets[id]}/{what}"
+        there = self.m.seen(key, self.m.now)
+        self.m.apply([(key, str(int(there.value) + 1 if there else 1))])
+
+    def _end(self, id: int, key: str) -> None:
+        self._note(id, "ended")
+        self._running.remove(key)
+        self.m.ended.add(id)
+        self._look()
 
 
 class ModelWatcher:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -319,6 +320,84 @@ PROCEDURE_CLEAN = [
     procedures().fails("submit", NONCE).does("final read", None, {}),
 ]
 
+
+def tickets(*, turns: int = 2) -> Story:
+    return Story("queue", at_once=2, rate=1_000, burst=5, turns=turns)
+
+
+def asked(story: Story, *some: tuple[str, str, int]) -> Story:
+    """(ticket, key, id): submitted, one after the other, and waited for."""
+    for ticket, key, id in some:
+        story.does("enqueue", {"ticket": ticket, "key": key}, id)
+    for ticket, _, id in some:
+        story.does("await", {"ticket": ticket, "id": id}, ticket)
+    return story
+
+
+def lines(*, fair: bool) -> Story:
+    """Ten of ada wait while bob has his turns."""
+    story, end, at = tickets(), dict[str, list[int]](), 0
+    for n in range(10):
+        story.does("enqueue", {"ticket": f"a{n}", "key": "ada"}, n + 1)
+        story.does("mark", {"ticket": f"a{n}"}, version=at + 1)
+        for turn in range(1 if fair else 4):
+            name, at = f"b{n}.{turn}", at + 10
+            asked(story, (name, "bob", 100 + 10 * n + turn))
+            end[name] = [at, 1, at + 1, 1]
+        at += 10
+        end[f"a{n}"] = [at, 1, at + 1, 1]
+        story.does("await", {"ticket": f"a{n}", "id": n + 1}, f"a{n}")
+    return story.does("final read", None, end)
+
+
+def fast() -> Story:
+    story = Story("queue", at_once=2, rate=1, burst=2, turns=4)
+    op = story.begins("enqueue", {"ticket": "n1", "key": "k"})
+    story.ends(op, 1)
+    began = story.recorder.history.events[op].time_s
+    for id in range(1, 9):
+        story.does("await", {"ticket": f"n{id}", "id": id}, f"n{id}")
+    events = story.recorder.history.events
+    events[:] = [dataclasses.replace(event, time_s=began) for event in events]
+    return story
+
+
+A, B = ("n1", "ada", 1), ("n2", "ada", 2)
+QUEUE = {
+    "two-ids": asked(tickets(), A).does("enqueue", {"ticket": "n1", "key": "ada"}, 9),
+    "twice": asked(tickets(), A).does("final read", None, {"n1": [5, 2, 6, 1]}),
+    "twice: lost": asked(tickets(), A).does("final read", None, {}),
+    "from-nowhere": tickets().does("final read", None, {"n1": [5, 1, 6, 1]}),
+    "from-nowhere: refused": tickets()
+    .fails("enqueue", {"ticket": "n1", "key": "ada"})
+    .does("final read", None, {"n1": [5, 1, 6, 1]}),
+    "unfinished": tickets()
+    .does("enqueue", {"ticket": "n1", "key": "ada"}, 1)
+    .does("final read", None, {"n1": [5, 1, 6, 1]}),
+    "result": tickets().does("await", {"ticket": "n1", "id": 1}, "n2"),
+    "at-once: of a key": asked(tickets(), A, B).does(
+        "final read", None, {"n1": [5, 1, 8, 1], "n2": [7, 1, 9, 1]}
+    ),
+    "at-once: of the queue": asked(tickets(), A, ("m", "bob", 3), ("o", "cyd", 4)).does(
+        "final read", None, {"n1": [5, 1, 9, 1], "m": [6, 1, 10, 1], "o": [7, 1, 8, 1]}
+    ),
+    "order": asked(tickets(), A, B).does(
+        "final read", None, {"n1": [7, 1, 8, 1], "n2": [5, 1, 6, 1]}
+    ),
+    "rate": fast(),
+    "unfair": lines(fair=False),
+}
+QUEUE_CLEAN = [
+    asked(tickets(), A, B).does("final read", None, {"n1": [5, 1, 6, 1], "n2": [7, 1, 8, 1]}),
+    tickets()
+    .maybe("enqueue", {"ticket": "n1", "key": "ada"})
+    .does("final enqueue", {"ticket": "n1", "key": "ada"}, 1)
+    .does("final await", {"ticket": "n1", "id": 1}, "n1")
+    .does("final read", None, {"n1": [5, 1, 6, 1]}),
+    tickets().fails("enqueue", {"ticket": "n1", "key": "ada"}).does("final read", None, {}),
+    lines(fair=True),
+]
+
 UNIQUE = {
     "twice": Story("unique-ids").does("take", None, 5).does("take", None, 5),
     "went-back": Story("unique-ids").does("take", None, 5).does("take", None, 4),
@@ -474,6 +553,7 @@ ALL_BAD = {
     "batch": BATCH,
     "stale": STALE,
     "procedure": PROCEDURE,
+    "queue": QUEUE,
     "unique-ids": UNIQUE,
     "skew": SKEW,
     "feed": FEED,
@@ -488,6 +568,7 @@ ALL_CLEAN = {
     "batch": BATCH_CLEAN,
     "stale": STALE_CLEAN,
     "procedure": PROCEDURE_CLEAN,
+    "queue": QUEUE_CLEAN,
     "unique-ids": [taken_at_once()],
     "skew": SKEW_CLEAN,
     "feed": FEED_CLEAN,

@@ -30,6 +30,10 @@ FOUND = {  # of two clusters: tests/kvorum/sites/test_two_sites.py
     "stale": ("lags", "stale-read", "forgets", "torn", "refused-but-done"),
     "unique-ids": ("oracle-back",),
     "procedure": ("forgets", "refused-but-done", "twice"),
+    "queue": (
+        *("forgets", "refused-but-done", "twice"),
+        *("no-keys", "no-limit", "no-rate", "no-turns", "last-first", "no-dedup"),
+    ),
     "feed": ("forgets", "torn", "refused-but-done", "twice", "feed-drops", "feed-repeats"),
     "skew": ("no-conflicts", "skips-guards"),
     "causal": ("stale-read", "forgets", "own-writes-only", "refused-but-done", "twice"),
@@ -128,6 +132,13 @@ def _final_set(result: list[int], rng: random.Random) -> list[int]:
             return []
 
 
+def _tickets(result: dict[str, list[int]], rng: random.Random) -> dict[str, list[int]]:
+    ticket = rng.choice(sorted(result))
+    began, times, ended, again = result[ticket]
+    wrong = [[began, times + 1, ended, again], [began, times, 0, 0]]
+    return result | {ticket: rng.choice(wrong)}
+
+
 def _ring(result: dict[str, str], rng: random.Random) -> dict[str, str]:
     a, b = rng.sample(sorted(result), 2)
     return result | {a: result[b], b: result[a]}  # two rings, always
@@ -154,6 +165,8 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
     "batch": ("read", _batch_read),
     "stale": ("read", _batch_read),
     "procedure": ("final read", lambda r, rng: r | {rng.choice(sorted(r)): rng.choice([3, 5])}),
+    "queue": ("final read", _tickets),
+    "queue id": ("enqueue", lambda r, _rng: r + 10**6),
     "procedure id": ("submit", lambda r, _rng: r + 10**6),
 }
 

@@ -37,6 +37,7 @@ from kv.partition.replica_reads import ReplicaReads
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
 from kvorum.verify.catalog import WORKLOADS
+from procedures.pools.start_limits import Gate
 from tests.sim.cluster.plan import Plan
 from tso.node import NodeTso
 from tso.oracle import Oracle
@@ -569,6 +570,13 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         tune=_set(
             workload="bank", isolation="read_committed", clients=8, faults_per_s=3, ttl_ms=5_000
         ),
+        needed=1,
+    ),
+    "any-number-of-a-key": Mutation(
+        what="the gate of a queue lets in whoever comes, whatever of its key is at work",
+        breaks="one of a key at a time",
+        patches=lambda: [(Gate, "_key_fits", lambda self, at: True)],
+        tune=_set(workload="queue"),
         needed=1,
     ),
     "no-snapshot": Mutation(

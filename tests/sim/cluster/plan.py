@@ -45,14 +45,25 @@ class Plan(Calm):
     """To which the nodes' wall clocks are set, in ms."""
 
 
+QUEUED = 0.05
+"""Share of the plans whose clients submit to a queue."""
+
+
 def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong."""
+    plan = _drawn(rng)
+    if rng.random() < QUEUED:
+        plan.workload, plan.isolation = "queue", "snapshot"
+    return plan
+
+
+def _drawn(rng: random.Random) -> Plan:
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
     others = [
         name
         for name, kind in WORKLOADS.items()
-        if name not in ("stale", "causal") and kind.clusters == 1  # see below
+        if name not in ("stale", "causal", "queue") and kind.clusters == 1  # see below
     ]
     workload = rng.choice([*others, *MOSTLY])
     plan = Plan(
@@ -112,7 +123,7 @@ def draw_hybrid(rng: random.Random) -> Plan:
     """The same, of a cluster with hybrid clocks: what can be checked without real-time order. In
     some plans clocks also leap further than is allowed.
     """
-    plan = draw(rng)
+    plan = _drawn(rng)
     plan.clock = "hybrid"
     plan.workload = rng.choice(["causal", "causal", "causal", "bank", "cycle"])
     plan.isolation = rng.choice(_levels(plan.workload))
