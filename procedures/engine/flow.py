@@ -539,6 +539,7 @@ class Flow:
     async def _while_it_says(self, key: str, call: Call[Any], code: Awaitable[object]) -> object:
         """An async step, until it is silent for too long: then what it waits for is cancelled."""
         loop, heart = asyncio.get_running_loop(), self._ctx.heart
+        timer = loop.call_later(heart.left_s(key), lambda: look())
 
         def look() -> None:
             nonlocal timer
@@ -548,7 +549,6 @@ class Flow:
             else:
                 timer = loop.call_later(left_s, look)
 
-        timer = loop.call_later(heart.left_s(key), look)
         try:
             async with asyncio.timeout(None) as time:
                 value = await code
