@@ -392,7 +392,8 @@ WAL_FREE_BYTES_MIN: Final = 256 * MiB  # free on the disk, or no new procedures
 PROCEDURE_ID_BLOCK: Final = 1_000  # ids reserved by one write
 PROCEDURE_PAGE_MAX: Final = 1_000  # records per page of a list, a resume or a clean-up
 PROCEDURE_LIST_DEFAULT: Final = 100
-PROCEDURE_LOOKED_MAX: Final = 2_000  # records that a master looks at for one page of a list
+PROCEDURE_LOOKED_MAX: Final = 2_000  # records that a master looks at for one page of a list …
+PROCEDURE_PASSED_MAX: Final = 20_000  # … and reads and passes over: its reader may not see them
 # a step that failed for the moment: first pause, doubled each time …
 PROCEDURE_RETRY_MS_FIRST: Final = 10
 PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this

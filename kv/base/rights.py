@@ -217,6 +217,13 @@ class Roles:
             for grant in self._grants.get(role, ())
         )
 
+    def reached(self, name: str, actions: frozenset[Action], kind: Kind) -> frozenset[str]:
+        """The names of that kind, as grants write them, with which it may do one of these."""
+        if self.superuser(name):
+            return frozenset({"*"})
+        roles = (*self.roles_of(name), PUBLIC)
+        return _names((one for role in roles for one in self._grants.get(role, ())), actions, kind)
+
     def granted(self, name: str, resource: Resource) -> frozenset[Action]:
         """What was granted to it, to a role that it is a member of, or to everybody; lists of
         tables and namespaces aside.
@@ -310,6 +317,40 @@ def somewhere(identity: Identity, actions: frozenset[Action], kind: Kind, book: 
     return identity.limits is None or any(
         actions & one.actions and one.resource.kind in kinds for one in identity.limits
     )
+
+
+def types_seen(identity: Identity, book: Book) -> frozenset[str]:
+    """Types of procedures that it may read, as grants write them: of those that may not be seen
+    nothing may be looked at to begin with.
+    """
+    actions = _SEEING | {Action.READ}
+    found = book.reached(identity.name, actions, Kind.PROCEDURE_TYPE)
+    if identity.limits is None:
+        return found
+    narrow = _names(identity.limits, actions, Kind.PROCEDURE_TYPE)
+    both = {_both(one, other) for one in found for other in narrow}
+    return frozenset(one for one in both if one)
+
+
+def is_named(name: str, names: Iterable[str]) -> bool:
+    """Whether one of these, as grants write them, is that name, or how it begins."""
+    return any(name.startswith(one[:-1]) if one[-1:] == "*" else name == one for one in names)
+
+
+def _names(grants: Iterable[Grant], actions: frozenset[Action], kind: Kind) -> frozenset[str]:
+    return frozenset(
+        "*" if grant.resource == CLUSTER else grant.resource.name
+        for grant in grants
+        if actions & grant.actions and grant.resource.kind in (kind, Kind.CLUSTER)
+    )
+
+
+def _both(one: str, other: str) -> str:
+    """What both are about; "": nothing."""
+    for wide, narrow in ((one, other), (other, one)):
+        if is_named(narrow.removesuffix("*"), (wide,)) and (wide[-1:] == "*" or wide == narrow):
+            return narrow
+    return ""
 
 
 def allow(identity: Identity, actions: frozenset[Action], resource: Resource, book: Book) -> None:

@@ -223,10 +223,17 @@ class Backend(Protocol):
         ...
 
     async def procedure_page(
-        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+        self,
+        *,
+        state: str | None,
+        owner: str | None,
+        name: str | None,
+        before: int | None,
+        seen: Sequence[str] | None = None,
     ) -> tuple[list[ProcedureInfo], int]:
         """Some of these, as many as one answer has, and `before` of the next answer; 0: there are
-        no more.
+        no more. `seen`: the types that who asks may see, as grants write them; None: all that this
+        backend may.
         """
         ...
 

@@ -5,7 +5,7 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -170,9 +170,17 @@ class NativeAdmin:
         return [ProcedureInfo.of(answer) for answer in found]
 
     async def procedure_page(
-        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+        self,
+        *,
+        state: str | None,
+        owner: str | None,
+        name: str | None,
+        before: int | None,
+        seen: Sequence[str] | None = None,
     ) -> tuple[list[ProcedureInfo], int]:
-        wanted = {"state": state, "owner": owner, "name": name, "before": before}
+        wanted: dict[str, object] = {"state": state, "owner": owner, "name": name, "before": before}
+        if seen is not None:
+            wanted["seen"] = list(seen)
         found, on = await self._procedures.page(wanted)
         if len(found) >= PROCEDURE_LIST_DEFAULT:
             on = int(found[-1]["id"])

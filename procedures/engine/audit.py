@@ -32,8 +32,8 @@ _SWEPT: Final = 4  # old entries that a new one removes
 _REPEATS: Final = 100  # entries back to which a key is looked for
 
 Entry = dict[str, Any]
-Seen = Callable[[str], bool]
-"""Whether procedures of a type may be seen."""
+Seen = Callable[[str], bool] | None
+"""Whether procedures of a type may be seen; None: all of them."""
 
 
 class Book:
@@ -78,14 +78,14 @@ class Book:
         procedure: int = 0,
         before: int = 0,
         limit: int,
-        seen: Seen = lambda _name: True,
+        seen: Seen = None,
     ) -> tuple[list[Entry], int]:
         """The newest first, with numbers below `before` (0 = all); of one procedure, or all; of
         types that are `seen`. And the number below which to ask on, 0: the book has no more. It
-        ends early after PROCEDURE_LOOKED_MAX that were looked at.
+        ends early after PROCEDURE_LOOKED_MAX that were looked at, or PROCEDURE_PASSED_MAX others.
         """
         found: list[Entry] = []
-        left = limits.PROCEDURE_LOOKED_MAX
+        left, passed = limits.PROCEDURE_LOOKED_MAX, 0
         end = _entry(before) if before else successor(_ENTRIES)
         reads = await self._store.reads()
         try:
@@ -93,11 +93,14 @@ class Book:
                 most = min(left, max(limit, limits.PROCEDURE_LIST_DEFAULT))
                 page = await reads.scan(_ENTRIES, end, limit=most, reverse=True)
                 for end, value, _ in page.items:
-                    left -= 1
                     entry = plain_data.decode(value)
-                    if not procedure or _is_of(entry, procedure):
-                        found += seen_of([entry], seen)
-                    if len(found) == limit or not left:
+                    if seen is not None and not seen(entry["name"]):
+                        passed += 1
+                    else:
+                        left -= 1
+                        if not procedure or _is_of(entry, procedure):
+                            found += seen_of([entry], seen)
+                    if len(found) == limit or not left or passed == limits.PROCEDURE_PASSED_MAX:
                         return found, from_u64(end[len(_ENTRIES) :])
                 if page.resume is None or not page.items:
                     return found, 0
@@ -107,6 +110,8 @@ class Book:
 
 def seen_of(entries: Sequence[Entry], seen: Seen) -> list[Entry]:
     """Those about procedures of types that are `seen`, without others that were changed, too."""
+    if seen is None:
+        return list(entries)
     return [
         {**entry, "procedures": [one for one in entry["procedures"] if seen(one["name"])]}
         for entry in entries

@@ -14,14 +14,20 @@ conditions on ranges alone all that fit them are collected and sorted: SEARCH_SO
 
 One page looks at so many records at most (PROCEDURE_LOOKED_MAX), then it ends with a token to go on
 with, however little it has found. Who ends meanwhile may be in two pages, or in none.
+
+Who may not see all types is answered as if there were none but those that he may see: what is known
+of attributes, the token, what was looked at and what is too much say nothing of others. Rows of
+attributes, schedules and parents do not say of which type they are: others are read and passed
+over. Only behind PROCEDURE_PASSED_MAX of these a page ends early.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, NamedTuple, Protocol
@@ -32,6 +38,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.keys import MAX64, TERMINATOR, successor, u64, unescape
 from procedures.engine import attributes, search_rows
+from procedures.engine.audit import Seen
 from procedures.engine.filters import Filter, Where, filter_of
 from procedures.engine.kv_store import nonces_from
 from procedures.engine.procedure import TERMINAL, State
@@ -44,9 +51,8 @@ from txn.results import ScanPage
 
 _BATCH: Final = 100  # records that are read at once
 _GLANCED_MAX: Final = 50_000  # at what is in memory, for one page
+_SLICE: Final = 2_000  # of these, then others have their turns
 _LIVE, _ENDED, _INDEX, _SORTED = "l", "e", "a", "s"
-Seen = Callable[[str], bool]
-"""Whether procedures of a type may be seen."""
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -70,6 +76,8 @@ class Found(NamedTuple):
     stored: list[Stored]
     token: str
     looked: int
+    passed: bool = False
+    """It ends early for all that may not be seen."""
 
 
 class Scans(Protocol):
@@ -82,12 +90,13 @@ class Search:
     def __init__(self, store: ProcedureStore, rows: Rows, roster: Roster, types: Registry) -> None:
         self._store, self._rows, self._roster, self._types = store, rows, roster, types
 
-    def filter(self, given: Mapping[str, Any]) -> Filter:
+    def filter(self, given: Mapping[str, Any], seen: Seen = None) -> Filter:
         """Raises InvalidArgument."""
-        return filter_of(given, self._types.types())
+        types = self._types.types()
+        return filter_of(given, [one for one in types if seen is None or seen(one.name)])
 
     async def page(
-        self, wanted: Filter, *, limit: int = 0, token: str = "", seen: Seen = lambda _name: True
+        self, wanted: Filter, *, limit: int = 0, token: str = "", seen: Seen = None
     ) -> Found:
         """Raises InvalidArgument (token), TooLarge."""
         limit = limit or limits.PROCEDURE_LIST_DEFAULT
@@ -96,25 +105,31 @@ class Search:
             raise InvalidArgument(f"limit must be 1 to {most}, got {limit!r:.40}")
         found: list[Stored] = []
         ids: set[int] = set()
-        looked = size = 0
-        places = self._places(wanted, _read(token))
+        looked = size = passed = 0
+        places = self._places(wanted, _read(token), seen)
         async with aclosing(places):
             more = True
             while more:
                 batch = []
                 async for place in places:
                     batch.append(place)
-                    if place.stop or len(batch) == min(_BATCH, max(10, limit - len(found))):
+                    most = _BATCH if passed else min(_BATCH, max(10, limit - len(found)))
+                    if place.stop or len(batch) == most:
                         break
                 else:
                     more = False
                 there = {one.record.id: one for one in await self._load(batch)}
                 for place in batch:
-                    looked += 1
                     stored = there.get(place.id)
+                    if place.id and seen and not (stored and seen(stored.record.name)):
+                        passed += 1
+                        if passed >= limits.PROCEDURE_PASSED_MAX:
+                            return Found(found, _token(place), looked, passed=True)
+                        continue
+                    looked += 1
                     if stored is not None and _true(place, stored.record):
                         record = stored.record
-                        if record.id not in ids and wanted.fits(record) and seen(record.name):
+                        if record.id not in ids and wanted.fits(record):
                             ids.add(record.id)  # who ends meanwhile may come twice
                             found.append(stored)
                             size += len(record.result)
@@ -123,7 +138,7 @@ class Search:
                         return Found(found, _token(place), looked)
         return Found(found, "", looked)
 
-    async def count(self, wanted: Filter, *, seen: Seen = lambda _name: True) -> dict[str, Any]:
+    async def count(self, wanted: Filter, *, seen: Seen = None) -> dict[str, Any]:
         """How many there are of each type and state; `more`: only so many were counted."""
         if wanted.only_by_type:
             counts, more = await self._counted(wanted, seen)
@@ -136,7 +151,7 @@ class Search:
                 )
                 counts.update((one.record.name, _word(one.record.state)) for one in found.stored)
                 token = found.token
-                if not token:
+                if not token or found.passed:
                     break
             more = bool(token)
         items = []
@@ -148,18 +163,17 @@ class Search:
         counts: Counter[tuple[str, str]] = Counter()
         left = limits.SEARCH_COUNT_MAX
         if wanted.live:
-            names = wanted.types or tuple(self._roster.names())
-            for id in self._roster.newest(wanted.types):
+            for number, id in enumerate(self._newest(wanted, seen), 1):
+                if number % _SLICE == 0:
+                    await asyncio.sleep(0)
                 live = self._roster.get(id)
-                if live is None or live.name not in names or not seen(live.name):
-                    continue
-                if (state := _state(live)) in wanted.states:
+                if live is not None and (state := _state(live)) in wanted.states:
                     counts[live.name, _word(state)] += 1
                     left -= 1
                 if not left:
                     return counts, True
-        for name in await self._ended_types(wanted):
-            for state in sorted(wanted.states & TERMINAL) if seen(name) else ():
+        for name in await self._ended_types(wanted, seen):
+            for state in sorted(wanted.states & TERMINAL):
                 start = search_rows.of_state(name, state)
                 page = await self._rows.scan(start, successor(start), limit=_page(left))
                 n = len(page.items)
@@ -176,63 +190,69 @@ class Search:
         return counts, False
 
     # ------------------------------------------------------------------------------ where to look
-    async def _places(self, wanted: Filter, at: _At) -> AsyncGenerator[_At, None]:
+    async def _places(self, wanted: Filter, at: _At, seen: Seen) -> AsyncGenerator[_At, None]:
         equal = next((one for one in wanted.where if one.how == "="), None)
         ranged = [one for one in wanted.where if one.how not in ("=", "!=")]
         if wanted.parent:
-            for id in await self._children(wanted.parent, at.id):
+            async for id in self._children(wanted.parent, at.id):
                 yield _At(_SORTED, id=id)
         elif wanted.schedule:
-            for id in await self._runs(wanted.schedule, at.id):
+            for id in await self._runs(wanted.schedule, at.id, seen):
                 yield _At(_SORTED, id=id)
         elif equal is not None:
             async for place in self._equal(equal, at):
                 yield place
         elif ranged:
-            for place in await self._sorted(ranged, at):
+            for place in await self._sorted(ranged, at, seen):
                 yield place
         else:
-            async for place in self._by_type(wanted, at):
+            async for place in self._by_type(wanted, at, seen):
                 yield place
 
-    async def _by_type(self, wanted: Filter, at: _At) -> AsyncGenerator[_At, None]:
+    async def _by_type(self, wanted: Filter, at: _At, seen: Seen) -> AsyncGenerator[_At, None]:
         if wanted.live and at.stage in ("", _LIVE):
-            for place in self._lives(wanted, at.id):
+            async for place in self._lives(wanted, at.id, seen):
                 yield place
         if wanted.states & TERMINAL:
             behind = at if at.stage == _ENDED else _BEGIN
-            async for place in self._ended(wanted, behind):
+            async for place in self._ended(wanted, behind, seen):
                 yield place
 
-    def _lives(self, wanted: Filter, before: int) -> Iterator[_At]:
+    def _newest(self, wanted: Filter, seen: Seen, before: int = 0) -> Iterator[int]:
+        """Ids of those that live, of types that are wanted and may be seen."""
+        if seen is None:
+            return self._roster.newest(wanted.types, before)
+        names = [one for one in wanted.types or self._roster.names() if seen(one)]
+        return self._roster.newest(names, before) if names else iter(())
+
+    async def _lives(self, wanted: Filter, before: int, seen: Seen) -> AsyncGenerator[_At, None]:
         keys = [f"{kind}:{n}" for kind, n in (("queue", wanted.queue), ("pool", wanted.pool)) if n]
-        for glanced, id in enumerate(self._roster.newest(wanted.types, before), 1):
+        for glanced, id in enumerate(self._newest(wanted, seen, before), 1):
+            if glanced % _SLICE == 0:
+                await asyncio.sleep(0)
             live = self._roster.get(id)
             if live is not None and _may_fit(live, wanted, keys):
                 yield _At(_LIVE, id=id)
             elif glanced % _GLANCED_MAX == 0:
                 yield _At(_LIVE, id=id, stop=True)
 
-    async def _children(self, parent: int, before: int) -> list[int]:
+    async def _children(self, parent: int, before: int) -> AsyncGenerator[int, None]:
         stored = await self._store.load(parent)
         if stored is None:
-            return []
-        found: list[int] = []
+            return
         for first, count in reversed(stored.record.rounds):
             last = min(first + count, before or MAX64)
-            found += range(last - 1, first - 1, -1)
-            if len(found) > limits.PROCEDURE_LOOKED_MAX:
-                break
-        return found
+            for id in range(last - 1, first - 1, -1):
+                yield id
 
-    async def _runs(self, schedule: str, before: int) -> list[int]:
+    async def _runs(self, schedule: str, before: int, seen: Seen) -> list[int]:
         """Of a schedule, by their nonces."""
-        ids: list[int] = []
+        found: set[tuple[int, int]] = set()
         for behind in ("/", ASKED):
             start = nonces_from(SCHEDULE_OWNER, f"{SCHEDULED}{schedule}{behind}")
-            async for _, value in self._rows_of(start, successor(start)):
-                ids.append(int.from_bytes(value, "big"))
-                _check_sorted(len(ids))
+            rows = self._rows_of(start, successor(start))
+            await self._collect(((0, int.from_bytes(v, "big")) async for _, v in rows), found, seen)
+        ids = (id for _, id in found)
         return sorted((id for id in ids if not before or id < before), reverse=True)
 
     async def _equal(self, where: Where, at: _At) -> AsyncGenerator[_At, None]:
@@ -241,34 +261,59 @@ class Search:
         async for key, _ in self._rows_of(low, successor(start)):
             yield _At(_INDEX, *search_rows.tail_of(key))
 
-    async def _sorted(self, ranged: Sequence[Where], at: _At) -> list[_At]:
+    async def _sorted(self, ranged: Sequence[Where], at: _At, seen: Seen) -> list[_At]:
         found: set[tuple[int, int]] = set()
         spans = [_range(one) for one in ranged if one.name == ranged[0].name]
         low, high = max(low for low, _ in spans), min(high for _, high in spans)
-        async for key, _ in self._rows_of(low, high):
-            found.add(search_rows.tail_of(key))
-            _check_sorted(len(found))
+        rows = self._rows_of(low, high)
+        await self._collect((search_rows.tail_of(key) async for key, _ in rows), found, seen)
         order = sorted(found, reverse=True)
         if at.stage == _INDEX:
             order = [one for one in order if one < (at.ms, at.id)]
         return [_At(_INDEX, *one) for one in order]
 
-    async def _ended_types(self, wanted: Filter) -> Sequence[str]:
+    async def _collect(
+        self, places: AsyncGenerator[tuple[int, int], None], found: set[tuple[int, int]], seen: Seen
+    ) -> None:
+        """Those (ms, id) that may be seen. Raises TooLarge."""
+        passed, batch = 0, list[tuple[int, int]]()
+
+        async def take() -> int:
+            visible = {id for _, id in batch}
+            if seen is not None:
+                there = await self._store.load_many(sorted(visible))
+                visible = {one.record.id for one in there if seen(one.record.name)}
+            found.update(one for one in batch if one[1] in visible)
+            _check_sorted(len(found))
+            return len(batch) - len(visible)
+
+        async for place in places:
+            batch.append(place)
+            if len(batch) == _BATCH:
+                passed += await take()
+                _check_sorted(
+                    limits.SEARCH_SORTED_MAX + 1 if passed > limits.PROCEDURE_PASSED_MAX else 0
+                )
+                batch.clear()
+        await take()
+
+    async def _ended_types(self, wanted: Filter, seen: Seen) -> Sequence[str]:
         if wanted.types:
-            return wanted.types
+            return [one for one in wanted.types if seen is None or seen(one)]
         found: list[str] = []
         start, end = search_rows.ENDED, successor(search_rows.ENDED)
         while (page := await self._rows.scan(start, end, limit=1)).items:
             name = unescape(page.items[0][0], len(search_rows.ENDED))[0].decode()
-            found.append(name)
+            if seen is None or seen(name):
+                found.append(name)
             start = successor(search_rows.of_type(name))
         return found
 
-    async def _ended(self, wanted: Filter, at: _At) -> AsyncGenerator[_At, None]:
+    async def _ended(self, wanted: Filter, at: _At, seen: Seen) -> AsyncGenerator[_At, None]:
         """Those of all types and states, the last to end first."""
         streams = [
             self._stream(search_rows.of_state(name, state), wanted, at)
-            for name in await self._ended_types(wanted)
+            for name in await self._ended_types(wanted, seen)
             for state in sorted(wanted.states & TERMINAL)
         ]
         heads: list[tuple[int, int, int]] = []

@@ -15,8 +15,8 @@ the frames of the native protocol allow, and a frame is refused as a whole.
 
 `before` (an id) continues a list. A list may be asked for procedures of any age that are still
 kept; steps are in the answers of PROC_GET only. Results are in both, so a page of a list ends with
-the one that fills SCAN_PAGE_BYTES_MAX; and after PROCEDURE_LOOKED_MAX that were looked at: for
-whoever may see few, one request reads no more than for others.
+the one that fills SCAN_PAGE_BYTES_MAX; and after PROCEDURE_LOOKED_MAX that were looked at, or
+PROCEDURE_PASSED_MAX that its reader may not see, of which nothing else tells.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
 from kv.base.ports import Clock, Timers
-from kv.base.rights import Kind, Resource
+from kv.base.rights import Kind, Resource, is_named
 from procedures.engine import plain_data
+from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
@@ -80,8 +81,8 @@ class ProcedureService:
         async def listing(caller: Caller, args: list[Any]) -> list[object]:
             if not caller.reads_some(Kind.PROCEDURE_TYPE):
                 return [[], 0]
-            seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
-            return list(await self.page(args[0], seen))
+            wanted = dict(args[0])
+            return list(await self.page(wanted, seen_by(caller, wanted)))
 
         async def ack(_caller: Caller, args: list[Any]) -> list[object]:
             await self._executor.acknowledge(args[0])
@@ -112,22 +113,25 @@ class ProcedureService:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 
-    async def page(
-        self, wanted: dict[str, Any], seen: Callable[[str], bool] = lambda _name: True
-    ) -> tuple[list[bytes], int]:
+    async def page(self, wanted: dict[str, Any], seen: Seen = None) -> tuple[list[bytes], int]:
         """Procedures that fit every filter and are of a type that is `seen`, packed, the newest
         first; and the id below which to ask on for more within `limit`, 0: these are all. Raises
         InvalidArgument.
         """
         filters = _filters(wanted)
-        if filters.name is not None and not seen(filters.name):
+        if filters.name is not None and seen is not None and not seen(filters.name):
             return [], 0
         rows: list[bytes] = []
-        size = looked = 0
+        size = looked = passed = 0
         async with aclosing(self._newest(filters)) as records:
             async for record in records:
+                if seen is not None and not seen(record.name):
+                    passed += 1
+                    if passed == limits.PROCEDURE_PASSED_MAX:
+                        return rows, record.id
+                    continue
                 looked += 1
-                if filters.fit(record) and seen(record.name):
+                if filters.fit(record):
                     shown = self._info(record, None)
                     if filters.state in (None, shown["state"]):
                         rows.append(plain_data.pack(shown))
@@ -159,6 +163,22 @@ class ProcedureService:
 
     def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, object]:
         return shown(self._executor, record, history)
+
+
+def seen_by(caller: Caller, said: dict[str, Any]) -> Seen:
+    """Which types whoever asks may see. A node that asks for a user says which of them (`seen`, as
+    grants write them), which is taken out of `said`. Raises InvalidArgument.
+    """
+    names = said.pop("seen", None)
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(one, str) for one in names)
+    ):
+        raise InvalidArgument("seen must be a list of names of types")
+    whole = caller.reads(Resource(Kind.PROCEDURE_TYPE, "*"))
+    if whole and names is None:
+        return None
+    reads = cache(lambda name: whole or caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
+    return cache(lambda name: reads(name) and (names is None or is_named(name, names)))
 
 
 def shown(

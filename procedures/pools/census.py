@@ -9,7 +9,8 @@ queued (for its turn, a worker, a lock), children (it waits for those), waiting 
 time).
 
 There may be a million: they are looked at in slices between which others have their turns, at most
-once in FRESH_S, however many ask, and for a twentieth of the time at most.
+once in FRESH_S, however many ask, and for a twentieth of the time at most. What is found is kept by
+type: who may not see all of them is told what there were if there were no others.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import said
 from procedures.engine.records import Record
@@ -40,49 +42,71 @@ _OLDEST: Final = 10  # of those that wait
 _TYPES: Final = 50
 
 
+class _Of:
+    """Of one type."""
+
+    __slots__ = ("first", "kinds")
+
+    def __init__(self) -> None:
+        self.kinds = Counter[str]()
+        self.first: dict[str, list[Live]] = {}
+
+    @property
+    def trouble(self) -> int:
+        return sum(self.kinds[kind] for kind in TROUBLE)
+
+
 class Census:
     """Of one executor."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._last: dict[str, Any] = {}
+        self._types: dict[str, _Of] = {}
+        self._at_ms = 0
         self._until = float("-inf")
         self._turn = asyncio.Lock()
 
-    async def look(self) -> dict[str, Any]:
+    async def look(self, seen: Seen = None) -> dict[str, Any]:
         """See the module."""
         now = asyncio.get_running_loop().time
         async with self._turn:
             if (began := now()) >= self._until:
-                self._last = await self._look()
+                await self._look()
+                self._last = await self._told(self._types)
                 self._until = now() + max(FRESH_S, (now() - began) * _REST)
-        return self._last
+        if seen is None:
+            return self._last
+        return await self._told({name: of for name, of in self._types.items() if seen(name)})
 
-    async def _look(self) -> dict[str, Any]:
-        now_ms = self._executor.now_ms()
-        kinds, live_of, trouble_of = Counter[str](), Counter[str](), Counter[str]()
-        first: dict[str, list[Live]] = {kind: [] for kind in KINDS}
+    async def _look(self) -> None:
+        at_ms, types = self._executor.now_ms(), dict[str, _Of]()
         for number, live in enumerate(self._executor.live(), 1):
-            kind = self._kind(live, now_ms)
-            kinds[kind] += 1
-            live_of[live.name] += 1
-            if kind in TROUBLE:
-                trouble_of[live.name] += 1
-            if len(first[kind]) < (_FIRST if kind in TROUBLE else _OLDEST):
-                first[kind].append(live)  # in the order of their ids: the oldest
+            kind = self._kind(live, at_ms)
+            if (of := types.get(live.name)) is None:
+                of = types[live.name] = _Of()
+            of.kinds[kind] += 1
+            first = of.first.setdefault(kind, [])
+            if len(first) < (_FIRST if kind in TROUBLE else _OLDEST):
+                first.append(live)  # in the order of their ids: the oldest
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-        shown = [(kind, live) for kind in TROUBLE for live in first[kind]]
-        slow = [(kind, live) for kind in _CALM for live in first[kind]]
-        shown += heapq.nsmallest(_OLDEST, slow, key=lambda one: one[1].id)
-        names = sorted(live_of, key=lambda name: (-trouble_of[name], -live_of[name], name))
+        self._at_ms, self._types = at_ms, types
+
+    async def _told(self, types: Mapping[str, _Of]) -> dict[str, Any]:
+        kinds = Counter[str]()
+        for of in types.values():
+            kinds.update(of.kinds)
+        shown = [one for kind in TROUBLE for one in _oldest(types, (kind,), _FIRST)]
+        shown += _oldest(types, _CALM, _OLDEST)
+        order = sorted((-of.trouble, -of.kinds.total(), name) for name, of in types.items())
         return {
-            "at_ms": now_ms,
-            "live": sum(kinds.values()),
+            "at_ms": self._at_ms,
+            "live": kinds.total(),
             "kinds": {kind: kinds[kind] for kind in KINDS},
             "types": [
-                {"name": name, "live": live_of[name], "trouble": trouble_of[name]}
-                for name in names[:_TYPES]
+                {"name": name, "live": -live, "trouble": -trouble}
+                for trouble, live, name in order[:_TYPES]
             ],
             "first": await self._rows(shown),
         }
@@ -127,6 +151,13 @@ class Census:
                 }
             )
         return rows
+
+
+def _oldest(types: Mapping[str, _Of], kinds: Sequence[str], most: int) -> list[tuple[str, Live]]:
+    found = [
+        (kind, one) for of in types.values() for kind in kinds for one in of.first.get(kind, ())
+    ]
+    return heapq.nsmallest(most, found, key=lambda one: one[1].id)
 
 
 def _why(kind: str, live: Live, record: Record) -> str:

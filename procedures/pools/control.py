@@ -164,7 +164,7 @@ class Control:
             "past.list": self.past_list,
             "type.list": self._list_types,
             "audit.page": self.audit,
-            "census": self._look,
+            "census": self.census,
             "search": self.search,
             "count": self.count,
             "live": self._live,
@@ -186,6 +186,7 @@ class Control:
             "past.list": self.past_list,
             "search": self.search,
             "count": self.count,
+            "census": self.census,
         }
         return await lists.get(what, self.audit)(args, seen)
 
@@ -431,8 +432,9 @@ class Control:
             if one.name in names
         ]
 
-    async def _look(self, _args: dict[str, object]) -> object:
-        return await self._census.look()
+    async def census(self, _args: dict[str, object], seen: Seen = None) -> object:
+        """See `Census.look`."""
+        return await self._census.look(seen)
 
     async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(id_of(args))
@@ -457,15 +459,24 @@ class Control:
         data = records.encode(stored.record)
         return {"at": at, "record": data, "version": stored.version, "kept": kept}
 
-    async def past_list(
-        self, args: dict[str, Any], seen: Callable[[str], bool] = lambda _name: True
-    ) -> object:
+    async def past_list(self, args: dict[str, Any], seen: Seen = None) -> object:
         """Those of types that are `seen`."""
         store, at = self._versions(), await self._moment(args)
-        page = await store.newest(int(args.get("before") or 0), limits.PROCEDURE_PAGE_MAX, at)
-        visible = [stored.record for stored in page if seen(stored.record.name)]
-        items = [self._as_of(record, None, at) for record in visible]
-        return {"items": items, "before": page[-1].record.id if page else 0}
+        before, passed = int(args.get("before") or 0), 0
+        visible: list[Record] = []
+        while page := await store.newest(before, limits.PROCEDURE_PAGE_MAX, at):
+            for stored in page:
+                before = stored.record.id
+                if seen is None or seen(stored.record.name):
+                    visible.append(stored.record)
+                else:
+                    passed += 1
+                if (
+                    len(visible) == limits.PROCEDURE_PAGE_MAX
+                    or passed == limits.PROCEDURE_PASSED_MAX
+                ):
+                    return {"items": [self._as_of(r, None, at) for r in visible], "before": before}
+        return {"items": [self._as_of(record, None, at) for record in visible], "before": 0}
 
     def _as_of(
         self, record: records.Record, history: Sequence[records.Entry] | None, at: int
@@ -488,20 +499,20 @@ class Control:
             raise InvalidArgument(f"at must be a timestamp or a version, got {at!r:.40}")
         return at or await self._rows.now()
 
-    async def search(self, args: dict[str, Any], seen: Seen = lambda _name: True) -> object:
+    async def search(self, args: dict[str, Any], seen: Seen = None) -> object:
         """See `Search.page`."""
         said = dict(args)
         token, limit = said.pop("token", "") or "", said.pop("limit", 0) or 0
-        wanted = self._search.filter(said)
+        wanted = self._search.filter(said, seen)
         found = await self._search.page(wanted, limit=limit, token=token, seen=seen)
         items = [shown(self._executor, one.record) for one in found.stored]
         return {"items": items, "token": found.token, "looked": found.looked}
 
-    async def count(self, args: dict[str, Any], seen: Seen = lambda _name: True) -> object:
+    async def count(self, args: dict[str, Any], seen: Seen = None) -> object:
         """See `Search.count`."""
-        return await self._search.count(self._search.filter(args), seen=seen)
+        return await self._search.count(self._search.filter(args, seen), seen=seen)
 
-    async def audit(self, args: dict[str, object], seen: Seen = lambda _name: True) -> object:
+    async def audit(self, args: dict[str, object], seen: Seen = None) -> object:
         """See `Book.page`."""
         procedure = id_of(args) if args.get("id") else 0
         limit, before = args.get("limit") or _AUDIT_SHOWN, args.get("before") or 0

@@ -12,14 +12,14 @@ They are the master's: elsewhere they are answered NOT_LEADER with its address
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
-from kv.base.rights import Kind, Resource
+from kv.base.rights import Kind
 from procedures.engine import needs, plain_data
 from procedures.engine.executor import Executor
+from procedures.engine.service import seen_by
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages, windows
 from procedures.pools.control import SURGERY, Control
@@ -129,10 +129,10 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
         if caller.user and what in SURGERY | {"version.move"}:
             given["actor"] = caller.user
-        if what in PROC_LISTS:
-            if not caller.reads_some(Kind.PROCEDURE_TYPE):
-                return [plain_data.pack({"items": [], "before": 0})]
-            seen = cache(lambda name: caller.reads(Resource(Kind.PROCEDURE_TYPE, name)))
+        if what in PROC_LISTS and not caller.reads_some(Kind.PROCEDURE_TYPE):
+            return [plain_data.pack({"items": [], "before": 0})]
+        if what in PROC_LISTS or what == "census":
+            seen = seen_by(caller, given)
             return [plain_data.pack(await control.seen(what, given, seen))]
         return [plain_data.pack(await control.do(what, given))]
 

@@ -15,8 +15,8 @@ that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.ops import put
 from procedures.engine import core, deploys, plain_data
+from procedures.engine.audit import Seen
 from procedures.engine.deploys import Deploy
 from procedures.engine.queries import FITS
 from procedures.engine.records import Record
@@ -34,8 +35,6 @@ from procedures.pools import messages, rows
 if TYPE_CHECKING:
     from procedures.engine.executor import Executor
     from procedures.pools.assignment import Hand
-
-_ALL: Final = lambda _name: True  # noqa: E731
 
 
 class Versions:
@@ -48,15 +47,13 @@ class Versions:
         self._types = executor.types
 
     # ------------------------------------------------------------------------------ who has what
-    async def listed(
-        self, args: Mapping[str, Any], seen: Callable[[str], bool] = _ALL
-    ) -> dict[str, Any]:
+    async def listed(self, args: Mapping[str, Any], seen: Seen = None) -> dict[str, Any]:
         """Types, by name, each with its versions. Raises NotFound: there is none of that name."""
         names = [name for name in self._types.names() if self._is_users(name)]
         if name := args.get("name"):
             self._types.get(checked_text("name", name, limits.NAME_CHARS_MAX))
             names = [name]
-        return {"items": [self._shown(name) for name in names if seen(name)]}
+        return {"items": [self._shown(name) for name in names if seen is None or seen(name)]}
 
     def _shown(self, name: str) -> dict[str, Any]:
         deploy = self._types.deploys.get(name, deploys.NONE)

@@ -294,7 +294,13 @@ class HttpBackend:
         return found[:PROCEDURE_LIST_DEFAULT]
 
     async def procedure_page(
-        self, *, state: str | None, owner: str | None, name: str | None, before: int | None
+        self,
+        *,
+        state: str | None,
+        owner: str | None,
+        name: str | None,
+        before: int | None,
+        seen: Sequence[str] | None = None,  # the server knows who asks
     ) -> tuple[list[ProcedureInfo], int]:
         wanted = {"state": state, "owner": owner, "name": name, "before": before}
         query = urlencode({k: v for k, v in wanted.items() if v is not None})

@@ -29,8 +29,9 @@ from pydantic import (
     model_validator,
 )
 
+from kv.base import rights
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, TooLarge
-from kv.base.rights import LOOPBACK, Action, Identity, Resource
+from kv.base.rights import LOOPBACK, Action, Identity, Resource, types_seen
 from kvorum.api.backend import Backend
 from kvorum.http.routes.leases import Leases
 from kvorum.http.routes.rights import Right
@@ -103,6 +104,18 @@ def sees(asked: http.Request, resource: Resource, action: Action = Action.READ) 
     except Forbidden:
         return False
     return True
+
+
+def types_of(asked: http.Request, here: Services) -> list[str] | None:
+    """Types of procedures that who asks may see, as grants write them; None: all. They go with a
+    question for a list: what he may not see must not even be looked at.
+    """
+    book = here.guard.book
+    if asked.may is None or book is None:
+        return None
+    if sees(asked, Resource(rights.Kind.PROCEDURE_TYPE, "*")):
+        return None
+    return sorted(types_seen(asked.identity, book))
 
 
 def submitter(me: Identity) -> Plain:

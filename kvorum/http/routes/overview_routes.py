@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from fastapi import Query
 
 from kv.base.errors import KvorumError, NotFound
-from kv.base.rights import CLUSTER, Action, Kind, Resource
+from kv.base.rights import CLUSTER, Action
 from kvorum.api.attention import BACKUP, Facts, findings
 from kvorum.api.backend import Backend
 from kvorum.http.routes.cluster_routes import told_nodes
-from kvorum.http.routes.declaring import Asked, Node, Plain, Routes, digits, sees
+from kvorum.http.routes.declaring import (
+    Asked,
+    Here,
+    Node,
+    Plain,
+    Routes,
+    digits,
+    sees,
+    types_of,
+)
 from kvorum.http.routes.rights import READ_CLUSTER, SELF
 from kvorum.http.routes.route import OBJECT, items_of, object_of
 from kvorum.http.wire.fields import Schema
-from kvorum.http.wire.request import Request
 
 ROUTES: Final = Routes("cluster")
 
@@ -48,7 +57,7 @@ _NOBODY: Final[Plain] = {"at_ms": 0, "live": 0, "kinds": {}, "types": [], "first
 
 
 @ROUTES.on("GET", "/v1/overview", READ_CLUSTER, _OVERVIEW)
-async def overview(node: Node, asked: Asked) -> Plain:
+async def overview(node: Node, asked: Asked, here: Here) -> Plain:
     """How is the cluster
 
     `attention`: what an operator should look at first, the worst first: `title`, `text`, `do` (what
@@ -63,7 +72,7 @@ async def overview(node: Node, asked: Asked) -> Plain:
         node.partitions(),
         node.hour(),
         node.cluster(),
-        _census(node, asked),
+        _census(node, types_of(asked, here)),
         node.locks() if operates else _nothing(),
     )
     schedules = await _schedules(node)
@@ -115,33 +124,23 @@ async def hour(
 
 
 @ROUTES.on("GET", "/v1/census", SELF, _CENSUS)
-async def census(node: Node, asked: Asked) -> Plain:
+async def census(node: Node, asked: Asked, here: Here) -> Plain:
     """What procedures do
 
     Those that have not ended, each of one of the `kinds`: `parked` (its code is missing), `stuck`
     (a step runs longer than it may), `retrying`, `rolling_back`, `running`, `queued`, `paused`,
     `children` (it waits for them), `waiting`. `types`: those with most trouble, then with most
-    procedures; `first`: what an operator should look at: trouble, then what waits for longest. Of
-    types that you may read, submit or operate on; `kinds` are told to who may read all. At most 2 s
-    old.
+    procedures; `first`: what an operator should look at: trouble, then what waits for longest. All
+    of types that you may read, submit or operate on. At most 2 s old.
     """
-    return await _census(node, asked)
+    return await _census(node, types_of(asked, here))
 
 
-async def _census(node: Backend, asked: Request) -> Plain:
+async def _census(node: Backend, types: Sequence[str] | None) -> Plain:
     try:
-        found: dict[str, Any] = await node.control("census", {})
+        return dict(await node.control("census", {} if types is None else {"seen": types}))
     except KvorumError:
         return _NOBODY  # there is no master now; the rest is told all the same
-    if sees(asked, Resource(Kind.PROCEDURE_TYPE, "*")):
-        return found
-
-    def seen(rows: list[Plain]) -> list[Plain]:
-        return [one for one in rows if sees(asked, Resource(Kind.PROCEDURE_TYPE, one["name"]))]
-
-    types = seen(found["types"])
-    live = sum(one["live"] for one in types)
-    return {**found, "live": live, "kinds": {}, "types": types, "first": seen(found["first"])}
 
 
 async def _nothing() -> Plain:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Body as AnyBody
@@ -11,7 +10,7 @@ from fastapi import Depends, Header, Query
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.rights import LOOPBACK, Action, Identity, Kind, Resource, somewhere
+from kv.base.rights import LOOPBACK, Action, Identity, Kind, is_named
 from kvorum.api.model import ProcedureInfo
 from kvorum.http.routes.declaring import (
     As,
@@ -28,14 +27,13 @@ from kvorum.http.routes.declaring import (
     Text,
     TextOrNone,
     digits,
-    sees,
     submitter,
+    types_of,
 )
 from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, snapshot, wrong
 from kvorum.http.wire.request import Request
-from procedures.engine.audit import seen_of
 from procedures.engine.client import Earlier
 from procedures.pools.bulk import OPTIONS
 
@@ -496,19 +494,16 @@ async def list_procedures(
     that you may read, submit or operate on. `before` is in the answer if it ends early, after so
     many that do not fit: ask on with it.
     """
-    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
-    if not (_any_type(asked, here) if name is None else seen(name)):
+    types = types_of(asked, here)
+    if types is not None and not (types if name is None else is_named(name, types)):
         return {"items": []}
-    found: list[ProcedureInfo] = []
-    most = limits.PROCEDURE_LIST_DEFAULT
-    for _ in range(limits.PROCEDURE_LOOKED_MAX // most):
-        page, before = await node.procedure_page(state=state, owner=owner, name=name, before=before)
-        found += [info for info in page if seen(info.name)]
-        if not before or len(found) >= most:
-            return {"items": [_shown(info) for info in found[:most]]}
-        if len(page) < most:  # so many were looked at
-            break
-    return {"items": [_shown(info) for info in found], "before": str(before)}
+    page, before = await node.procedure_page(
+        state=state, owner=owner, name=name, before=before, seen=types
+    )
+    items = [_shown(info) for info in page]
+    if not before or len(items) >= limits.PROCEDURE_LIST_DEFAULT:
+        return {"items": items}
+    return {"items": items, "before": str(before)}
 
 
 def _object(name: str, text: str) -> Plain:
@@ -579,15 +574,16 @@ async def search_procedures(
 ) -> Plain:
     """Search for procedures
 
-    Of types that you may read. All conditions hold. What has not ended comes first, the newest
-    first; then what has, the last to end first; by attributes, schedule or parent the newest
-    submission first. `token`: ask on with it, also if `items` is short; `""`: these are all.
+    Of types that you may read; of others the answer says nothing. All conditions hold. What has not
+    ended comes first, the newest first; then what has, the last to end first; by attributes,
+    schedule or parent the newest submission first. `token`: ask on with it, also if `items` is
+    short; `""`: these are all.
     """
-    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
-    if not _any_type(asked, here):
+    seen = _seen(asked, here)
+    if seen is None:
         return {"items": [], "token": "", "looked": 0}
-    found = await node.control("search", {**searched.wanted, "limit": limit, "token": token})
-    return {**found, "items": [one for one in found["items"] if seen(one["name"])]}
+    wanted = {**searched.wanted, "limit": limit, "token": token, **seen}
+    return dict(await node.control("search", wanted))
 
 
 @ROUTES.on("GET", "/v1/search/count", SELF, _COUNTS, 413)
@@ -596,20 +592,18 @@ async def count_procedures(node: Node, asked: Asked, here: Here, searched: Searc
 
     By type and state, of types that you may read. `more`: of very many not all are counted.
     """
-    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
-    if not _any_type(asked, here):
+    seen = _seen(asked, here)
+    if seen is None:
         return {"items": [], "count": 0, "more": False}
-    found = await node.control("count", searched.wanted)
-    items = [one for one in found["items"] if seen(one["type"])]
-    return {**found, "items": items, "count": sum(one["count"] for one in items)}
+    return dict(await node.control("count", {**searched.wanted, **seen}))
 
 
-def _any_type(asked: Request, here: Services) -> bool:
-    """Whether who asks may read any type of procedures."""
-    book = here.guard.book
-    if asked.may is None or book is None:
-        return True
-    return somewhere(asked.identity, frozenset({Action.READ}), Kind.PROCEDURE_TYPE, book)
+def _seen(asked: Request, here: Services) -> Plain | None:
+    """What a list is asked for besides; None: he may see no type of procedures."""
+    types = types_of(asked, here)
+    if types is None:
+        return {}
+    return {"seen": types} if types else None
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/abort", _OPERATE, _SURGERY, 404, 409, ok=202)
@@ -744,16 +738,14 @@ async def audit(
     may read, submit or operate on. `before` is in the answer if it ends early, after so many that
     do not fit: ask on with it.
     """
-    if not _any_type(asked, here):
+    seen = _seen(asked, here)
+    if seen is None:
         return {"items": []}
-    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
     most = limit or limits.PROCEDURE_LIST_DEFAULT
-    looked = most if asked.may is None else limits.PROCEDURE_PAGE_MAX
-    page = await node.control("audit.page", {"id": id, "limit": looked, "before": before})
-    found = seen_of(page["items"], seen)
-    if len(found) >= most or not page["before"]:
-        return {"items": found[:most]}
-    return {"items": found, "before": page["before"]}
+    page = await node.control("audit.page", {"id": id, "limit": most, "before": before, **seen})
+    if len(page["items"]) >= most or not page["before"]:
+        return {"items": page["items"]}
+    return {"items": page["items"], "before": page["before"]}
 
 
 @ROUTES.on("GET", "/v1/versions", SELF, items_of(OBJECT))
@@ -769,13 +761,11 @@ async def list_versions(
     are `live`, the share of new ones (`new_percent`), which `workers` have it, and whether these
     are `safe_to_stop` (`why_not`).
     """
-    if not _any_type(asked, here):
+    seen = _seen(asked, here)
+    if seen is None or not (name is None or is_named(name, seen.get("seen", "*"))):
         return {"items": []}
-    seen = cache(lambda of: sees(asked, Resource(Kind.PROCEDURE_TYPE, of)))
-    if name is not None and not seen(name):
-        return {"items": []}
-    found = await node.control("version.page", {"name": name})
-    return {"items": [one for one in found["items"] if seen(one["name"])]}
+    found = await node.control("version.page", {"name": name, **seen})
+    return {"items": found["items"]}
 
 
 @ROUTES.on("POST", "/v1/versions/{name}", _OPERATE_NAMED, OBJECT, 404)

@@ -21,8 +21,10 @@ from kv.base.rights import (
     Owned,
     Resource,
     Role,
+    is_named,
     may,
     table,
+    types_seen,
 )
 
 READ = frozenset({Action.READ})
@@ -159,3 +161,30 @@ def test_members_of_members_have_what_a_group_has() -> None:
 def test_the_owner_role_is_there_without_a_row() -> None:
     """A cluster without roles has one superuser."""
     assert may(user(OWNER), EVERYTHING, CLUSTER, EMPTY) is None
+
+
+types = st.sampled_from(["*", "pay*", "pay.*", "pay.order", "pay.orders", "ship.order", ""])
+of_types = st.one_of(
+    grants, st.builds(Grant, actions, st.builds(Resource, st.just(Kind.PROCEDURE_TYPE), types))
+)
+
+
+@given(
+    roles,
+    st.dictionaries(names, st.lists(of_types, max_size=3).map(tuple)),
+    names,
+    st.none() | st.lists(of_types, max_size=3).map(tuple),
+    types.filter(lambda name: "*" not in name),
+)
+def test_types_that_go_with_a_question_are_those_that_may_be_read(
+    roles: dict[str, Role],
+    granted: dict[str, tuple[Grant, ...]],
+    name: str,
+    limits: tuple[Grant, ...] | None,
+    asked: str,
+) -> None:
+    """A list would have what its reader may not see, or lack what he may."""
+    book = Book({**roles, name: roles.get(name, Role())}, {}, granted)
+    who = Identity(name, "token t", limits)
+    read = may(who, READ, Resource(Kind.PROCEDURE_TYPE, asked), book) is None
+    assert is_named(asked, types_seen(who, book)) == read

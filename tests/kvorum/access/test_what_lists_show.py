@@ -88,6 +88,7 @@ def test_one_answer_has_looked_at_so_many_at_most(
 ) -> None:
     """Who may see few or none had the node read all that is kept, with one request."""
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", PROCEDURE_LIST_DEFAULT)
+    monkeypatch.setattr(limits, "PROCEDURE_PASSED_MAX", PROCEDURE_LIST_DEFAULT)
     looked: list[int] = []
     real = NativeAdmin.procedure_page
 
@@ -138,6 +139,7 @@ def test_one_answer_of_the_audit_has_looked_at_so_many_at_most(
 ) -> None:
     """Who may see few actions had the node read the whole audit, with one request."""
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 2)
+    monkeypatch.setattr(limits, "PROCEDURE_PASSED_MAX", 2)
     headers = {"authorization": f"Bearer {scene.tokens['submitter']}"}
     asked: list[dict[str, Any]] = []
     before: int | None = 0
