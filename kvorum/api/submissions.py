@@ -4,7 +4,12 @@
                             write on these
     CreateTable, …          define on what they change: a table that is named, else its namespace
     kvorum.lock             write on the lock
+    kvorum.bulk             operate on the cluster; for signals, and where what goes back gets other
+                            arguments or another state, submit on the types that it is for, too
     others of the database  operate on the cluster: they move, copy and repair things
+
+Who has a procedure go back, or forks it, with other arguments or another state needs submit on its
+type besides: he says what it is to do.
 
 The database's own types have a capital and no dot, or begin with its name.
 """
@@ -16,6 +21,7 @@ from typing import Final, NamedTuple
 
 from kv.base.rights import CLUSTER, Action, Kind, Resource, table
 from procedures.engine.lock_procedure import LOCK
+from procedures.pools.bulk import BULK
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
 
 _DEFINE: Final = frozenset({Action.DEFINE})
@@ -55,6 +61,8 @@ def needed(type_: str, args: object) -> list[Needed]:
         return [Needed(frozenset({Action.SUBMIT}), Resource(Kind.PROCEDURE_TYPE, type_))]
     given = args if isinstance(args, Mapping) else {}
     namespace, named = given.get("namespace"), given.get("name")
+    if type_ == BULK:
+        return [Needed(frozenset({Action.OPERATE}), CLUSTER), *_in_bulk(given)]
     if type_ == LOCK and isinstance(resource := given.get("resource"), str):
         return [Needed(frozenset({Action.WRITE}), Resource(Kind.LOCK, resource))]
     if type_.startswith("kvorum.") or not isinstance(namespace, str):
@@ -63,6 +71,27 @@ def needed(type_: str, args: object) -> list[Needed]:
     if type_ in _OF_TABLES and isinstance(names, list) and names:
         return [Needed(_DEFINE, table(namespace, str(name))) for name in names]
     return [Needed(_DEFINE, Resource(Kind.NAMESPACE, namespace))]
+
+
+def restated(said: object) -> bool:
+    """Whether who has a procedure go back, or forks it, says what it is to do instead."""
+    return isinstance(said, Mapping) and any(said.get(n) is not None for n in ("args", "state"))
+
+
+def _in_bulk(args: Mapping[str, object]) -> list[Needed]:
+    """What is said to procedures is said to those of the types that are named; else of all."""
+    if args.get("what") != "signal" and not restated(args.get("options")):
+        return []
+    wanted = args.get("filter")
+    types = wanted.get("type") if isinstance(wanted, Mapping) else None
+    named = types if isinstance(types, list | tuple) else [types]
+    return [
+        Needed(
+            frozenset({Action.SUBMIT}),
+            Resource(Kind.PROCEDURE_TYPE, one if isinstance(one, str) and one else "*"),
+        )
+        for one in named or [""]
+    ]
 
 
 def signalled(

@@ -13,7 +13,7 @@ from kv.base.errors import Forbidden, InvalidArgument, NotFound
 from kv.base.rights import Action, Kind, Resource
 from kv.base.verbs import VERBS
 from kv.server.connection_rights import Rights
-from kvorum.api.submissions import is_own, needed, signalled
+from kvorum.api.submissions import is_own, needed, restated, signalled
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.lock_procedure import LOCK
@@ -68,14 +68,22 @@ async def _check(rights: Rights, executor: Executor, method: int, args: list[Any
         needs = [*needed(resource.name, None)]
         if args[0] == "signal" and isinstance(said, Mapping):
             needs += signalled(said, rights.tables)
+    if action is Action.OPERATE and restated(said):
+        needs.append((frozenset({Action.SUBMIT}), resource))
     try:
         for actions, about in needs:
             rights.allow(actions, about)
     except Forbidden as error:
         raise Forbidden(
-            f"{rights.user!r} may not {action} the {kind} of that: an admin can grant it",
+            f"{rights.user!r} may not {_missing(error, action)} the {kind} of that: an admin can "
+            "grant it",
             details={**error.details, "resource": f"the {kind} of that"},
         ) from None
+
+
+def _missing(error: Forbidden, action: Action) -> str:
+    missing = error.details["missing"]
+    return str(Action.SUBMIT) if missing == [Action.SUBMIT] else str(action)
 
 
 async def _resource(executor: Executor, kind: Kind, id: object) -> Resource:

@@ -15,6 +15,7 @@ from kvorum.node.procedure_rights import is_about_one
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.pools import messages
+from procedures.pools.bulk import BULK
 from procedures.pools.crew import Crew
 from procedures.pools.worker_permissions import check_kin, pools_of, written
 from procedures.verbs import (
@@ -64,6 +65,9 @@ class Named:
             name = said.get("name") if isinstance(said, dict) else None
             of = Resource(Kind.PROCEDURE_TYPE, name if isinstance(name, str) else "")
             return ((frozenset({Action.OPERATE}), of),)
+        if verb.number == PROC_CONTROL and not verb.asks(row[verb.args_at :]):
+            said = plain_data.read(row[verb.at("args")], "arguments")
+            return self._controlled(row[verb.at("what")], said if isinstance(said, dict) else {})
         if verb.number in (SNAPSHOT_RENEW, SNAPSHOT_RELEASE):
             mine = self._holder_of(row[verb.at("id")]) in (user, None)
             return ((frozenset({Action.CONNECT if mine else Action.OPERATE}), CLUSTER),)
@@ -71,6 +75,38 @@ class Named:
         if resource is None:
             return None
         return ((frozenset({verb.right(row[verb.args_at :])}), resource),)
+
+    def _controlled(self, what: str, said: dict[str, Any]) -> Needs:
+        """What changes queues, schedules, rules and pauses, as over HTTP."""
+        name = said.get("name")
+        named = name if isinstance(name, str) else ""
+        operates = frozenset({Action.OPERATE})
+        match what, said.get("kind"):
+            case "bulk", _:
+                return needed(BULK, said)
+            case ("queue.set" | "retention.set" | "retention.remove", _) | (
+                "pause.set" | "pause.end",
+                "queue",
+            ):
+                return ((operates, CLUSTER),)
+            case "steal", _:
+                resource = said.get("resource")
+                named = resource if isinstance(resource, str) else ""
+                return ((operates, Resource(Kind.LOCK, named)),)
+            case "pause.set" | "pause.end", "pool":
+                return ((operates, Resource(Kind.POOL, named)),)
+            case "pause.set" | "pause.end", "type":
+                return ((operates, Resource(Kind.PROCEDURE_TYPE, named)),)
+        needs: list[tuple[frozenset[Action], Resource]] = [
+            (operates, Resource(Kind.PROCEDURE_TYPE))
+        ]
+        if what.startswith("schedule."):
+            schedules = self._current().schedules
+            assert schedules is not None, "a node's executor has rows"
+            types = [said.get("procedure", ""), schedules.procedure_of(named)]
+            if any(not isinstance(one, str) or is_own(one) for one in types):
+                needs.append((operates, CLUSTER))  # it may be one of the database's own
+        return needs
 
     def _crew(self) -> Crew:
         crew = self._current().crew

@@ -244,10 +244,13 @@ class Surgeon:
         step: str = "",
         state: Mapping[str, Any] | None = None,
         args: Given = KEPT,
+        owner: str = "",
         dry_run: bool = False,
         key: str = "",
     ) -> dict[str, Any]:
-        """Begin a new one (`forked`) at a step, or call, of this one. Raises as `reset` does."""
+        """Begin a new one (`forked`) at a step, or call, of this one. `owner`: who has asked for
+        it, "" if nobody knows: then that of this one. Raises as `reset` does.
+        """
         reason, actor = surgery.checked_reason(reason), surgery.checked_actor(actor)
         _check_how(step, state, reset.UNDO, "refuse")
         tree = await self._tree(id)
@@ -259,7 +262,7 @@ class Surgeon:
         at = reset.point(record, declared, history, step, state, forks=True)
         said = plain_data.decode(record.args) if args is KEPT else args
         nonce = f"{reset.FORK}/{id}/{key}" if key else ""
-        ok = admit(declared, said, record.owner, nonce)
+        ok = admit(declared, said, owner or record.owner, nonce)
         options = Options(queue=record.queue, priority=record.priority, pool=record.pool)
         told = reset.effect(record, at, reset.KEEP, forks=True)
         entry = self._entry(reset.FORK, id, reason, actor, {"step": step, **told}, key)

@@ -87,7 +87,7 @@ def checked(args: object) -> dict[str, Any]:
 
 def request(args: Mapping[str, Any], id: int, key: str) -> tuple[str, dict[str, object]]:
     """The action on one procedure, as control.py takes it."""
-    said: dict[str, object] = {"actor": args["actor"], **args["options"]}
+    said: dict[str, object] = {**args["options"], "actor": args["actor"]}
     if args["what"] in ("pause", "resume"):
         said |= {"kind": "procedure", "name": str(id), "note": args["reason"]}
         return {"pause": "pause.set", "resume": "pause.end"}[args["what"]], said
@@ -129,7 +129,8 @@ class Bulk:
 
     @step
     async def act(self, ctx: StepContext) -> Outcome:
-        args, acts, state = checked(ctx.args), self._acts(), ctx.state
+        # Whoever has submitted it: the arguments of one that control.py has not made may lie.
+        args, acts, state = {**checked(ctx.args), "actor": ctx.owner}, self._acts(), ctx.state
         for id in state["page"]:
             await self._one(acts, args, id, ctx)
         token = state["token"]

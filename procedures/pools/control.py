@@ -35,7 +35,7 @@
     retry             …, step?                                           what changed
     reset             …, step?, state?, args?, undo?, children?          what changed, from, redone,
                                                                          kept, undone
-    fork              …, step?, state?, args?                            …, forked
+    fork              …, step?, state?, args?, owner?                    …, forked
     steal             resource, holder?, reason, actor, dry_run?, key?   what changed
     explain           id                                                 explain.py
     past              id, at                                             view.py, as of then
@@ -411,6 +411,7 @@ class Control:
             step=args.get("step") or "",
             state=args.get("state"),
             args=KEPT if args.get("args") is None else args["args"],
+            owner=_words(args, "owner"),
             **_how(args),
         )
 

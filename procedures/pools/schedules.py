@@ -214,6 +214,13 @@ class Schedules:
         self.looks = 0  # at schedules, for tests
 
     # ------------------------------------------------------------------------------ requests
+    def procedure_of(self, name: str) -> str | None:
+        """What a schedule starts; "": there is no such one. None: they are not known yet."""
+        if not self._loaded:
+            return None
+        known = self._known.get(name)
+        return "" if known is None else known.schedule.procedure
+
     async def set(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add one, or change it in place: what it did so far, and a pause, stay. Raises
         InvalidArgument, Busy.

@@ -129,6 +129,8 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
         if caller.user and what in SURGERY | {"version.move"}:
             given["actor"] = caller.user
+        if caller.user and what == "fork":
+            given["owner"] = caller.user
         if what in PROC_LISTS and not caller.reads_some(Kind.PROCEDURE_TYPE):
             return [plain_data.pack({"items": [], "before": 0})]
         if what in PROC_LISTS or what == "census":

@@ -12,6 +12,7 @@ from pydantic import Field
 from kv.base import limits
 from kv.base.rights import LOOPBACK, Action, Identity, Kind, is_named
 from kvorum.api.model import ProcedureInfo
+from kvorum.api.submissions import needed
 from kvorum.http.routes.declaring import (
     As,
     Asked,
@@ -35,7 +36,7 @@ from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import Schema, integer, one_of, snapshot, wrong
 from kvorum.http.wire.request import Request
 from procedures.engine.client import Earlier
-from procedures.pools.bulk import OPTIONS
+from procedures.pools.bulk import BULK, OPTIONS
 
 ROUTES: Final = Routes("procedures")
 LOCK_ROUTES: Final = Routes("locks")
@@ -641,8 +642,8 @@ async def retry(node: Node, me: Me, id: Id, body: Retry) -> object:
 async def reset(node: Node, me: Me, id: Id, body: Reset) -> object:
     """Have a procedure go on from an earlier step
 
-    Also one that has ended and is kept. `redone`, `kept`, `undone`: what that means. 409
-    `NOT_RESETTABLE`, `HAS_CHILDREN`.
+    Also one that has ended and is kept. `redone`, `kept`, `undone`: what that means. With `args` or
+    `state` you need submit on its type, too. 409 `NOT_RESETTABLE`, `HAS_CHILDREN`.
     """
     return await node.control("reset", {**_surgery(me, body), "id": id})
 
@@ -651,18 +652,23 @@ async def reset(node: Node, me: Me, id: Id, body: Reset) -> object:
 async def fork(node: Node, me: Me, id: Id, body: Fork) -> object:
     """Begin a new procedure at a step of another one
 
-    That one stays as it is. `forked`: the id. 409 `NOT_RESETTABLE`.
+    That one stays as it is. `forked`: the id; its owner is who asks. With `args` or `state` you
+    need submit on its type, too. 409 `NOT_RESETTABLE`.
     """
-    return await node.control("fork", {**_surgery(me, body), "id": id})
+    return await node.control("fork", {**_surgery(me, body), **submitter(me), "id": id})
 
 
 @ROUTES.on("POST", "/v1/bulk", OPERATE_CLUSTER, OBJECT, 413, ok=202)
-async def bulk(node: Node, me: Me, body: Bulk) -> object:
+async def bulk(node: Node, asked: Asked, me: Me, body: Bulk) -> object:
     """Act on all procedures that fit a filter
 
     By a procedure, whose `id` is answered; its result: `matched`, `changed`, `unchanged`,
-    `refused`, `errors`. With `dry_run`: `count`, and the first `items`.
+    `refused`, `errors`. With `dry_run`: `count`, and the first `items`. To `signal`, and to reset
+    with `args` or `state`, you need submit on the types that the filter names, or on all.
     """
+    if asked.may is not None:
+        for actions, resource in needed(BULK, body.given()):
+            asked.may(actions, resource)
     return await node.control("bulk", _surgery(me, body))
 
 

@@ -23,7 +23,7 @@ from kv.base.fair_turns import BYTES_PER_US, HTTP_US
 from kv.base.limits import TENANT_WAITING_MAX
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
-from kvorum.api.submissions import is_own, needed, signalled
+from kvorum.api.submissions import is_own, needed, restated, signalled
 from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.server.connection_turns import turn_of
@@ -204,6 +204,8 @@ class Door:
             book = self._guard.book
             if right.name == "{id}" and isinstance(body, dict):
                 needs += signalled(body, {} if book is None else book.tables)
+        if right.action is Action.OPERATE and right.name == "{id}" and restated(body):
+            needs.append((frozenset({Action.SUBMIT}), resource))
         if right.name == "<procedure>" and (name := _field(body, "name")):
             there = await self._of_schedule(right.kind, name)
             if there.name:  # it is changed: taken from whoever has set it
@@ -277,9 +279,10 @@ class Door:
 
 def _unseen(error: Forbidden, right: Right) -> Forbidden:
     """Without the name of what was looked up, which may be nothing."""
+    action = Action.SUBMIT if error.details["missing"] == [Action.SUBMIT] else right.action
     return Forbidden(
-        f"{error.details['user']!r} may not {right.action} the {right.kind} of that: an admin can "
-        "grant it",
+        f"{error.details['user']!r} may not {action} the {right.kind} of that: an admin can grant "
+        "it",
         details={**error.details, "resource": f"the {right.kind} of {right.name[1:-1]}"},
     )
 
