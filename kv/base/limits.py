@@ -187,6 +187,8 @@ HTTP_HEAD_BYTES_MAX: Final = 128 * KiB  # URL and headers of one request
 # -- SQL over PostgreSQL's protocol
 SQL_CONNECTIONS_MAX: Final = 10_000
 SQL_HTTP_STATEMENTS_MAX: Final = 32  # over HTTP, at once; each in a session of its own …
+SQL_HTTP_STATEMENTS_OF_USER_MAX: Final = 8  # … of these for one user
+SQL_HTTP_NOTICES_BYTES_MAX: Final = 64 * KiB  # … of which so much is told
 SQL_HTTP_ROWS_MAX: Final = 1_000  # … of whose answer so many rows …
 SQL_HTTP_ANSWER_BYTES_MAX: Final = 4 * MiB  # … or bytes are told
 SQL_HTTP_TIMEOUT_MS_MAX: Final = 60_000

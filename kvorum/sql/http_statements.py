@@ -2,14 +2,16 @@
 identity that HTTP knows, and the session ends with it: what BEGIN opened and nobody committed is
 rolled back, and a notice says so. Rights are the session's, as for every client of the SQL port.
 
-Values are PostgreSQL's text, NULL is null. An answer is bounded in rows and bytes; `more` says that
-there were others. COPY needs the SQL port.
+Values are PostgreSQL's text, NULL is null. An answer is bounded in rows and bytes, notices
+included; `more` says that there were others. All statements of a request share its time, and each
+user has a part of what runs at once. COPY needs the SQL port.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -22,13 +24,19 @@ from kv.base.errors import (
     RestartTxn,
     UnknownOutcome,
 )
-from kv.base.limits import SQL_HTTP_ANSWER_BYTES_MAX, SQL_HTTP_STATEMENTS_MAX
+from kv.base.limits import (
+    SQL_HTTP_ANSWER_BYTES_MAX,
+    SQL_HTTP_NOTICES_BYTES_MAX,
+    SQL_HTTP_STATEMENTS_MAX,
+    SQL_HTTP_STATEMENTS_OF_USER_MAX,
+)
 from kv.base.rights import Identity
 from sqlproxy.front.types.registry import format_type
 from sqlproxy.pg import text, zones
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT, Style
-from sqlproxy.values.errors import SqlError
+from sqlproxy.session.state.settings import ONLY_READS
+from sqlproxy.values.errors import QUERY_CANCELED, SqlError
 from sqlproxy.wire.compiled import as_sql_error
 from sqlproxy.wire.seam import Portal, Session, Sessions
 
@@ -51,12 +59,35 @@ _NOT_COMMITTED: Final = {
 }
 
 
+class _Time:
+    """What a request has, all its statements together, whatever statement_timeout says."""
+
+    def __init__(self, session: Session, timeout_ms: int) -> None:
+        self._session, self._timeout_ms, self._over = session, timeout_ms, False
+
+    def ends(self) -> None:
+        self._over = True
+        self._session.cancel()
+
+    def check(self) -> None:
+        """Raises SqlError (57014)."""
+        if self._over:
+            raise SqlError(QUERY_CANCELED, f"its timeout_ms, {self._timeout_ms}, have passed")
+
+    def told(self, error: SqlError) -> SqlError:
+        """Why what was cancelled has ended."""
+        if not self._over or error.sqlstate != QUERY_CANCELED:
+            return error
+        words = f"the request was cancelled: its timeout_ms, {self._timeout_ms}, have passed"
+        return SqlError(QUERY_CANCELED, words)
+
+
 class Statements:
     """Of one node or proxy."""
 
     def __init__(self, sessions: Sessions, monotonic: Callable[[], float]) -> None:
         self._sessions, self._monotonic = sessions, monotonic
-        self._running = 0
+        self._running: Counter[str] = Counter()  # by user
 
     async def run(
         self,
@@ -73,46 +104,56 @@ class Statements:
         """What the last statement of a text answered. `left`: ends when nobody waits any more; what
         runs is cancelled then. Raises KvorumErrors, with SQL's fields in `details`.
         """
-        if self._running >= SQL_HTTP_STATEMENTS_MAX:
-            raise Busy(
-                f"{SQL_HTTP_STATEMENTS_MAX} statements over HTTP run at this node, the limit; try "
-                "again, or use the SQL port",
-                details={"limit": SQL_HTTP_STATEMENTS_MAX},
-            )
-        self._running += 1
+        who = identity.name
+        if self._running.total() >= SQL_HTTP_STATEMENTS_MAX:
+            raise _busy("", SQL_HTTP_STATEMENTS_MAX)
+        if self._running[who] >= SQL_HTTP_STATEMENTS_OF_USER_MAX:
+            raise _busy(f" of {who!r}", SQL_HTTP_STATEMENTS_OF_USER_MAX)
+        self._running[who] += 1
         try:
             settings = {
                 "application_name": "http",
                 "statement_timeout": str(timeout_ms),
                 "default_transaction_read_only": "on" if read_only else "off",
+                ONLY_READS: "on" if read_only else "off",
             }
             try:
                 session = await self._sessions.open(identity, address, database, settings)
             except SqlError as error:
                 raise _told(error, 0) from error
-            gone = asyncio.get_running_loop().create_task(left())
+            session.channel.room = SQL_HTTP_NOTICES_BYTES_MAX
+            loop, time = asyncio.get_running_loop(), _Time(session, timeout_ms)
+            over = loop.call_later(timeout_ms / 1000, time.ends)
+            gone = loop.create_task(left())
             gone.add_done_callback(lambda done: None if done.cancelled() else session.cancel())
             try:
-                return await self._run(session, statement, rows_max)
+                return await self._run(session, statement, rows_max, time)
             finally:
+                over.cancel()
                 gone.cancel()
                 await session.close()
         finally:
-            self._running -= 1
+            self._running[who] -= 1
+            if not self._running[who]:
+                del self._running[who]
 
-    async def _run(self, session: Session, statement: str, rows_max: int) -> dict[str, Any]:
+    async def _run(
+        self, session: Session, statement: str, rows_max: int, time: _Time
+    ) -> dict[str, Any]:
         began, at, offset = self._monotonic(), 0, 0
         answer: dict[str, Any] = {"columns": [], "rows": [], "tag": "", "more": False}
         try:
             for part in await session.split(statement):
                 offset = max(0, statement.find(part, at))
                 at = offset + len(part)
+                time.check()
                 answer = await self._one(session, part, rows_max)
                 await asyncio.sleep(0)  # of many statements each is short
             offset = 0
+            time.check()
             await session.sync()
         except Exception as error:  # noqa: BLE001 - the boundary, as the wire's: bugs are told, too
-            told = as_sql_error(error)
+            told = time.told(as_sql_error(error))
             await session.failed(told)
             try:
                 await session.sync()
@@ -122,6 +163,9 @@ class Statements:
         notices = [
             {"severity": one.severity, "message": one.message} for one in session.channel.notices
         ]
+        if left_out := session.channel.left_out:
+            words = f"{left_out} notices more are not told: they have too many bytes"
+            notices.append({"severity": "WARNING", "message": words})
         if session.status != "I":
             notices.append(_NOT_COMMITTED)
         took_ms = round((self._monotonic() - began) * 1000, 1)
@@ -168,6 +212,14 @@ async def _rows(
             break
         await asyncio.sleep(0)
     return found, more
+
+
+def _busy(whose: str, limit: int) -> Busy:
+    return Busy(
+        f"{limit} statements{whose} over HTTP run at this node, the limit; try again, or use the "
+        "SQL port",
+        details={"limit": limit},
+    )
 
 
 def _style(session: Session) -> Style:

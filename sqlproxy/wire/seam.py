@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from kv.base.accounts import Use
 from kv.base.rights import Identity
@@ -25,6 +25,7 @@ from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Budget
 
+_NOTICE_BYTES: Final = 100  # of one, besides its words
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
 
 
@@ -55,10 +56,22 @@ class Channel:
     process: int = 0
     cancel: Callable[[], None] | None = None
     terminate: Callable[[], None] | None = None
+    room: int | None = None  # bytes of notices that are kept; None: they are sent on
+    left_out: int = 0  # notices for which there was none
+
+    def add(self, notice: Notice) -> None:
+        """A notice; it is kept until the wire sends it, if there is room."""
+        if self.room is not None:
+            size = len(notice.message) + len(notice.detail) + len(notice.hint) + _NOTICE_BYTES
+            if size > self.room:
+                self.left_out += 1
+                return
+            self.room -= size
+        self.notices.append(notice)
 
     def tell(self, notice: Notice) -> None:
         """A notice that should not wait for the statement's end, e.g. of progress."""
-        self.notices.append(notice)
+        self.add(notice)
         if self.wake is not None:
             self.wake()
 

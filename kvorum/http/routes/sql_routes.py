@@ -47,7 +47,7 @@ class Statement(Body):
         None, description="100 if left out."
     )
     timeout_ms: Annotated[int | None, As(integer(1, SQL_HTTP_TIMEOUT_MS_MAX))] = Field(
-        None, description="30000 if left out; whoever hangs up ends it, too."
+        None, description="Of all; 30000 if left out. Whoever hangs up ends it, too."
     )
 
 
@@ -57,9 +57,10 @@ async def run_sql(asked: Asked, me: Me, here: Here, body: Statement) -> dict[str
 
     As who asks, with his rights on tables, in a session that ends with the request: what is to be
     one transaction goes into one request, without BEGIN even. Nothing is written unless `read_only`
-    is false. The answer is that of the last statement: `rows` of texts as PostgreSQL writes them
-    (null: NULL), `more`: there were others. An error is `SQL_ERROR`; its details have `sqlstate`
-    and, if they are known, `position` (a character of the text, from 1), `detail` and `hint`.
+    is false, whatever the statements set. The answer is that of the last statement: `rows` of texts
+    as PostgreSQL writes them (null: NULL), `more`: there were others. An error is `SQL_ERROR`; its
+    details have `sqlstate` and, if they are known, `position` (a character of the text, from 1),
+    `detail` and `hint`.
     """
     if here.sql is None:
         raise Unavailable("this node serves no SQL: its role sql is switched off; ask another one")

@@ -26,7 +26,7 @@ from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.notes import NoteMark, Notes
-from sqlproxy.session.state.settings import READ_COMMITTED, Marked
+from sqlproxy.session.state.settings import READ_COMMITTED, Marked, only_reads
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import (
@@ -56,7 +56,8 @@ _BLIND: Final = _CONTROL | _SETTINGS | _OTHERS
 @dataclass(frozen=True, slots=True)
 class Modes:
     """How a transaction reads and waits. `isolation`: as it was asked for; READ UNCOMMITTED is READ
-    COMMITTED. `at`: a timestamp of the past, 0 = its own begin.
+    COMMITTED. `at`: a timestamp of the past, 0 = its own begin. `sealed`: read-only, whatever is
+    asked for.
     """
 
     isolation: str = READ_COMMITTED
@@ -64,6 +65,7 @@ class Modes:
     deferrable: bool = False
     at: int = 0
     terms: Terms = USUAL
+    sealed: bool = False
 
 
 @dataclass(slots=True)
@@ -254,6 +256,8 @@ class Block:
                     "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction"
                 )
         if wanted.read_only is False and modes.read_only:
+            if modes.sealed:
+                raise only_reads()
             if inside:
                 raise _late("cannot set transaction read-write mode inside a read-only transaction")
             if late:

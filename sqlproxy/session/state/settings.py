@@ -28,6 +28,7 @@ from sqlproxy.session.state import ignored_settings
 from sqlproxy.values.errors import (
     CANNOT_CHANGE_NOW,
     INVALID_PARAMETER,
+    READ_ONLY_TRANSACTION,
     UNDEFINED_OBJECT,
     SqlError,
     unsupported,
@@ -46,6 +47,7 @@ _SIZES: Final = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 CAUSAL_TOKEN: Final = "kvorum.causal_token"
+ONLY_READS: Final = "kvorum.read_only"
 
 Check = Callable[[str, str], str]  # name, value → canonical value; raises SqlError
 
@@ -78,6 +80,15 @@ def _any(name: str, value: str) -> str:
 
 def _fixed(name: str, value: str) -> str:
     raise SqlError(CANNOT_CHANGE_NOW, f'parameter "{name}" cannot be changed')
+
+
+def only_reads() -> SqlError:
+    """What is answered to who would write in a session that only reads."""
+    return SqlError(
+        READ_ONLY_TRANSACTION,
+        f"this session only reads: it has begun with {ONLY_READS}",
+        hint="Over HTTP say read_only false.",
+    )
 
 
 def _only(*allowed: str) -> Check:
@@ -308,6 +319,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             "A definition in a block commits the changes before it.",
         ),
         Setting("kvorum.as_of", "", _as_of, "Read a moment of the past; empty: now."),
+        Setting(ONLY_READS, "off", boolean, "The session only reads; it is not switched off."),
         Setting(
             CAUSAL_TOKEN,
             "",
@@ -345,7 +357,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 
 
 _LIMITS: Final = ("statement_timeout", "lock_timeout")
-_SPECIAL: Final = (*_LIMITS, SETTING, "default_transaction_read_only", "kvorum.as_of")
+_READ_ONLY: Final = "default_transaction_read_only"
+_SPECIAL: Final = (*_LIMITS, SETTING, _READ_ONLY, ONLY_READS, "kvorum.as_of")
 
 
 Marked = tuple[dict[str, str], dict[str, str | None], dict[str, str | None]]
@@ -399,6 +412,11 @@ class Settings:
             self._plain = all(self._values[key] == self._usual[key] for key in _SPECIAL)
         return self._plain
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether nothing is written in this session, whatever else it sets."""
+        return self._values[ONLY_READS] == "on"
+
     def ms(self, name: str) -> int:
         """A duration."""
         found = self._durations.get(name)
@@ -418,6 +436,8 @@ class Settings:
                 _fixed(setting.name, "")  # SET SESSION AUTHORIZATION DEFAULT says what is so
         else:
             found = self.checked(key, value)
+        if found != "on" and key in (_READ_ONLY, ONLY_READS) and self.only_reads:
+            raise only_reads()
         known = self._values.get(key)
         if local:
             self._local.setdefault(key, known)

@@ -251,11 +251,12 @@ class State:
 
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
-        get = self.settings.get
+        get, sealed = self.settings.get, self.settings.only_reads
         return Modes(
             get("default_transaction_isolation"),
-            get("default_transaction_read_only") == "on",
+            sealed or get("default_transaction_read_only") == "on",
             get("default_transaction_deferrable") == "on",
+            sealed=sealed,
             terms=Terms(lock_wait_ms=self._lock_wait_ms, owner=self.owner),
         )
 
@@ -301,7 +302,8 @@ class State:
         if block.settled:
             refused = block.modes.read_only or bool(block.modes.at)
         else:
-            refused = self.settings.get("default_transaction_read_only") == "on"
+            only_reads = self.settings.only_reads
+            refused = only_reads or self.settings.get("default_transaction_read_only") == "on"
         if refused:
             why = "in a read-only transaction"
         elif self.settings.get("kvorum.as_of"):
@@ -338,7 +340,7 @@ class State:
     ) -> None:
         """Tell the client."""
         if self._wants(severity):
-            self.channel.notices.append(Notice(severity, sqlstate, message, detail))
+            self.channel.add(Notice(severity, sqlstate, message, detail))
 
     def report_progress(self, message: str) -> None:
         """Tell the client at once, while it waits."""

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import Busy
-from kv.base.limits import SQL_HTTP_STATEMENTS_MAX
+from kv.base.errors import Busy, DeadlineExceeded
+from kv.base.limits import (
+    SQL_HTTP_NOTICES_BYTES_MAX,
+    SQL_HTTP_STATEMENTS_MAX,
+    SQL_HTTP_STATEMENTS_OF_USER_MAX,
+)
 from kv.base.rights import Identity
 from kvorum.sql.http_statements import Statements
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
-
-ANN = Identity("ann", "password")
+from sqlproxy.values.errors import SqlError
+from sqlproxy.wire.seam import Channel, Notice
 
 
 class Session:
@@ -28,7 +32,7 @@ class Session:
 
     def __init__(self, go: asyncio.Event, settings: Mapping[str, str]) -> None:
         self._go, self.settings = go, settings
-        self.channel = SimpleNamespace(notices=[], parameters={})
+        self.channel = Channel()
         self.cancelled, self.closed = asyncio.Event(), False
         self.cancel = self.cancelled.set
 
@@ -59,6 +63,9 @@ class Session:
     async def sync(self) -> None:
         """Nothing was begun."""
 
+    async def failed(self, _error: SqlError) -> None:
+        """The same."""
+
     async def close(self) -> None:
         self.closed = True
 
@@ -78,9 +85,12 @@ class Scene:
     async def _left(self) -> None:
         await self.left.wait()
 
-    def run(self, *, read_only: bool = True) -> asyncio.Task[dict[str, Any]]:
-        how = {"read_only": read_only, "rows_max": 10, "timeout_ms": 500, "left": self._left}
-        work = self.statements.run(ANN, "", "default", "SELECT 1", **how)  # type: ignore[arg-type]
+    def run(
+        self, *, read_only: bool = True, who: str = "ann", text: str = "SELECT 1", ms: int = 500
+    ) -> asyncio.Task[dict[str, Any]]:
+        how = {"read_only": read_only, "rows_max": 10, "timeout_ms": ms, "left": self._left}
+        asks = Identity(who, "password")
+        work = self.statements.run(asks, "", "default", text, **how)  # type: ignore[arg-type]
         return asyncio.get_running_loop().create_task(work)
 
 
@@ -100,14 +110,47 @@ async def test_m12_a_session_is_told_what_it_may() -> None:
 async def test_m12_so_many_run_at_once() -> None:
     """Each has a session, which costs memory: browsers would take the node's."""
     scene = Scene()
-    running = [scene.run() for _ in range(SQL_HTTP_STATEMENTS_MAX)]
+    users = SQL_HTTP_STATEMENTS_MAX // SQL_HTTP_STATEMENTS_OF_USER_MAX
+    one = [scene.run(who="0", ms=60_000) for _ in range(SQL_HTTP_STATEMENTS_OF_USER_MAX)]
+    for _ in one:
+        await scene.many.acquire()
+    with pytest.raises(Busy, match="of '0'"):  # the others have theirs
+        await scene.run(who="0")
+    running = [scene.run(who=str(n), ms=60_000) for n in range(1, users) for _ in one]
     for _ in running:
         await scene.many.acquire()
     with pytest.raises(Busy, match="the limit"):
-        await scene.run()
+        await scene.run(who="new")
     scene.go.set()
-    await asyncio.gather(*running)
-    await scene.run()
+    await asyncio.gather(*one, *running)
+    await scene.run(who="0")
+
+
+async def test_m12_all_statements_share_the_time() -> None:
+    """Many statements, each within its timeout, held a place for as long as one likes."""
+    scene = Scene()
+    running = scene.run(text=";".join(["SELECT 1"] * 100), ms=20)
+    await scene.many.acquire()
+    await scene.opened[0].cancelled.wait()
+    scene.go.set()
+    with pytest.raises(DeadlineExceeded, match="timeout_ms, 20"):
+        await running
+    assert scene.opened[0].closed
+
+
+async def test_m12_notices_have_a_bound() -> None:
+    """A statement that raises notices filled the memory of its node."""
+    scene = Scene()
+    running = scene.run()
+    await scene.many.acquire()
+    channel = scene.opened[0].channel
+    for n in range(100_000):
+        channel.add(Notice("NOTICE", "00000", f"{n}" * 100))
+    assert len(channel.notices) < 1_000
+    scene.go.set()
+    told = (await running)["notices"]
+    assert sum(len(one["message"]) for one in told) <= SQL_HTTP_NOTICES_BYTES_MAX
+    assert told[-1]["message"].startswith(f"{100_000 - len(told) + 1} notices more")
 
 
 async def test_m12_who_hangs_up_ends_his_statement() -> None:

@@ -90,6 +90,32 @@ def test_nothing_is_written_unless_it_is_said(scene: Scene) -> None:
     assert scene.ok("DELETE FROM t WHERE id = 3", read_only=False)["tag"] == "DELETE 1"
 
 
+def test_no_statement_switches_it_off(scene: Scene) -> None:
+    """A text that somebody pasted would make itself a way to write."""
+    for first in (
+        "SET default_transaction_read_only = off; COMMIT",
+        "SELECT set_config('default_transaction_read_only', 'off', false); COMMIT",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE; COMMIT",
+        "SET TRANSACTION READ WRITE",
+        "SET transaction_read_only = off",
+        "COMMIT; BEGIN READ WRITE",
+        "SET kvorum.read_only = off; COMMIT",
+        "RESET ALL; COMMIT",
+    ):
+        assert scene.error(f"{first}; DELETE FROM t")["sqlstate"] == "25006", first
+    assert scene.ok("SELECT count(*) FROM t")["rows"] == [["2"]]
+    switched = "SET default_transaction_read_only = off; SHOW default_transaction_read_only"
+    assert scene.ok(switched, read_only=False)["rows"] == [["off"]]
+
+
+def test_notices_of_many_statements_are_bounded(scene: Scene) -> None:
+    """Seven bytes of text each made hundreds in the node's memory, and in its answer."""
+    answer = scene.run("COMMIT;" * 5_000)
+    assert answer.status_code == 200
+    assert len(answer.content) < 200_000
+    assert "notices more" in answer.json()["notices"][-1]["message"]
+
+
 def test_several_are_one_transaction_and_the_last_answers(scene: Scene) -> None:
     """Half of what was sent would stay when the other half is refused."""
     error = scene.error(
