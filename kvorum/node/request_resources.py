@@ -97,6 +97,8 @@ class Named:
                 return ((operates, Resource(Kind.POOL, named)),)
             case "pause.set" | "pause.end", "type":
                 return ((operates, Resource(Kind.PROCEDURE_TYPE, named)),)
+            case _:
+                pass
         needs: list[tuple[frozenset[Action], Resource]] = [
             (operates, Resource(Kind.PROCEDURE_TYPE))
         ]
