@@ -42,6 +42,7 @@ from txn.intents.resolver import Resolver
 from txn.reading.feed import Feed
 from txn.reading.reader import Reader
 from txn.results import ScanPage, Tally, TxnStatus
+from txn.row_locks import RowLocks
 from txn.shared.deadlines import Background, Backoff, Deadline
 from txn.shared.ports import Kv, Tso
 from txn.shared.refusals import is_unknown
@@ -315,10 +316,26 @@ class TxnClient:
 
     # -- transactions
 
-    async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
+    async def commit_large(
+        self,
+        start_ts: int,
+        buffer: WriteBuffer,
+        terms: Terms,
+        *,
+        locks: RowLocks | None,
+        checked: bool,
+    ) -> int:
         """Commit what is spilled (txn.bulk.spilled_commit); closes the buffer."""
-        shared = self.coordinator.shared
-        commit = LargeCommit(shared, self.bulk, start_ts, buffer, terms, self._pages_through)
+        commit = LargeCommit(
+            self.coordinator.shared,
+            self.bulk,
+            start_ts,
+            buffer,
+            terms,
+            locks=locks,
+            checked=checked,
+            pages=self._pages_through,
+        )
         return await commit.run()
 
     async def load(self, terms: Terms = USUAL) -> Load:

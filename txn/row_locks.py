@@ -81,12 +81,12 @@ class RowLocks:
         ttl_ms: int,
         terms: Terms,
         blind: bool,
-        beside: bool = False,
     ) -> None:
-        """`blind`: keys may be newer than `start_ts`; otherwise that is a conflict. `beside`: all
-        that is locked may be given up (`undo_to`), so its anchor is a key of its own.
+        """`blind`: keys may be newer than `start_ts`; otherwise that is a conflict."""
+        self.beside = False
+        """All that is locked from now on may be given up (`undo_to`): if there is no anchor yet, it
+        is a key of its own.
         """
-        self._beside = beside
         self._shared, self._start_ts = shared, start_ts
         self._ttl_ms, self._terms, self._blind = ttl_ms, terms, blind
         self.anchor = b""
@@ -115,7 +115,7 @@ class RowLocks:
         snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
         """
         todo = [key for key in dict.fromkeys(keys) if not self.holds(key, strength)]
-        if todo and (self._beside or is_shared(strength)) and not self.anchor:
+        if todo and (self.beside or is_shared(strength)) and not self.anchor:
             todo.insert(0, _beside(todo[0], self._start_ts))
         self._begin(todo)
         wait = Deadline(self._shared.timers, wait_ms)
@@ -131,15 +131,6 @@ class RowLocks:
         """Whether it is locked so, or more strongly."""
         held = self._held.get(key)
         return held is not None and held.strength <= strength
-
-    def held(self) -> list[tuple[bytes, int]]:
-        """All keys that are locked, each with its version when it was; without a key of its own
-        that is the anchor.
-        """
-        return [(key, one.version) for key, one in self._held.items() if not self._is_own(key)]
-
-    def _is_own(self, key: bytes) -> bool:
-        return key == self.anchor and key.endswith(u64(self._start_ts))
 
     def has(self, key: bytes) -> bool:
         """Whether it is locked at all."""
@@ -162,7 +153,7 @@ class RowLocks:
         """
         assert not is_shared(strength)
         values: Values = {}
-        if self._beside and not self.anchor:
+        if self.beside and not self.anchor:
             await self.lay([key], wait_ms, values, strength=strength)
             found = values[key]
             return None if found is None else (found, self.versions[key])

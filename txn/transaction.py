@@ -31,11 +31,11 @@ from kv.base.errors import (
 )
 from kv.base.ids import TxnId
 from kv.base.keys import PRIVATE, u32
-from kv.base.limits import SQL_LOCKED_KEYS_MAX, TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
+from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import BLIND, OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
-from kv.base.strengths import UPDATE
+from kv.base.strengths import KEY_SHARE, UPDATE
 from kv.mvcc.refusals import write_conflict
 from txn.buffered.read_set import Held, ReadSet
 from txn.buffered.spill_file import OpenFile
@@ -86,7 +86,15 @@ class Client(Protocol):
     open_file: OpenFile
     spill_bytes: int
 
-    async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int: ...
+    async def commit_large(
+        self,
+        start_ts: int,
+        buffer: WriteBuffer,
+        terms: Terms,
+        *,
+        locks: RowLocks | None,
+        checked: bool,
+    ) -> int: ...
 
 
 class TxnReads:
@@ -323,10 +331,6 @@ class Transaction(TxnReads):
         )
         self._reads = ReadSet() if serializable else None  # everything it reads
         self._holds: ReadSet | None = None  # what it asked for, when not everything
-        self.conditional = False
-        """Whether what it writes to keys that it has locked carries its condition; said before
-        anything is locked. Then a large commit needs no locks (`_without_locks`).
-        """
         self._since = 0  # as of when the oldest range of these was read, if not at the beginning
         self._began = client.clock.monotonic()
         self._version = 0
@@ -443,7 +447,9 @@ class Transaction(TxnReads):
         """Whether a shared lock keeps what is at the key until the end."""
         return self._locks is not None and self._locks.shares(key)
 
-    async def lock_key(self, key: bytes, *, wait_ms: int | None = None) -> tuple[bytes | None, int]:
+    async def lock_key(
+        self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE
+    ) -> tuple[bytes | None, int]:
         """Lock a key, whether it is there or not, and what it has by now, as `get` answers. Raises
         as `lock`.
         """
@@ -451,14 +457,17 @@ class Transaction(TxnReads):
         if self.beside is not None and key >= PRIVATE:
             return self.beside.get(key)
         locks, values = self._row_locks(), dict[bytes, bytes | None]()
-        held = locks.holds(key, UPDATE)
-        (version,) = await locks.lay([key], self._patience(wait_ms), values)
+        held = locks.holds(key, strength)
+        (version,) = await locks.lay([key], self._patience(wait_ms), values, strength=strength)
         if (mine := self._buffer.written(key)) is not None:
             return mine.value, 0
-        if held:
-            (found,) = await self.newest([key])
-            return (None, 0) if found is None else found
-        return values[key], version
+        if not held and strength != KEY_SHARE:
+            return values[key], version
+        # Who shares a key with those who write other values there passes their intents.
+        value, version = (await self.newest([key]))[0] or (None, 0)
+        if version > self.start_ts and not self.renews:
+            raise write_conflict(key, version, self.start_ts)
+        return value, version
 
     def _patience(self, wait_ms: int | None) -> int:
         if wait_ms is None:
@@ -467,16 +476,14 @@ class Transaction(TxnReads):
 
     def _row_locks(self) -> RowLocks:
         if self._locks is None:
-            if not self.conditional:
-                self._buffer.keep_in_memory()  # the locks are ended with the writes
             self._locks = RowLocks(
                 self._client.coordinator.shared,
                 self.start_ts,
                 ttl_ms=self.ttl_ms,
                 terms=self.terms,
                 blind=self.renews,
-                beside=self._buffer.marked,
             )
+        self._locks.beside = self._buffer.marked
         return self._locks
 
     def computes_from(self, key: bytes, version: int) -> None:
@@ -494,11 +501,6 @@ class Transaction(TxnReads):
     def wait(self, terms: Terms) -> None:
         """How it waits for others from now on."""
         self.terms, self.lock_wait_ms = terms, terms.lock_wait_ms
-
-    @property
-    def may_lock(self) -> bool:
-        """Whether `lock` can: locks are ended with the writes, which have to be in memory."""
-        return not self._buffer.spilled
 
     @property
     def locked(self) -> int:
@@ -547,8 +549,6 @@ class Transaction(TxnReads):
             return True
         if self._recorded or self._reads is not None or self._holds is not None:
             return False
-        if self._locks is not None:
-            return self.conditional and len(self._buffer) > SQL_LOCKED_KEYS_MAX
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
     @property
@@ -676,14 +676,18 @@ class Transaction(TxnReads):
 
     async def _send(self) -> int:
         """Commit what is buffered; the version."""
-        client = self._client
-        if self.spilled:
-            return await self._send_large()
-        ops = self._buffer.ops()
-        given, locks = ops, self._locks
+        client, locks = self._client, self._locks
         if locks is not None:
             locks.stop()
             locks.check()
+        if self.spilled:
+            version = await client.commit_large(
+                self.start_ts, self._buffer, self.terms, locks=locks, checked=not self.renews
+            )
+            self._sweep(version)
+            return version
+        given = ops = self._buffer.ops()
+        if locks is not None:
             ops = locks.conditions(ops)
         elif len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
             # rows, perhaps; a recorded one's anchor is known to others
@@ -714,8 +718,7 @@ class Transaction(TxnReads):
         self._trace = CommitTrace(client.timers.monotonic)
         try:
             version = await client.coordinator.commit(request, self._budget_ms, self._trace)
-            if locks is not None and locks.unsure:
-                self._in_background(locks.remove(version, budget_ms=self._budget_ms))
+            self._sweep(version)
             return version
         except ConditionFailed as error:
             if locks is not None and locks.implied(error, given):
@@ -727,33 +730,10 @@ class Transaction(TxnReads):
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
             raise
 
-    async def _send_large(self) -> int:
-        start_ts = self.start_ts if self._locks is None else await self._without_locks()
-        try:
-            return await self._client.commit_large(start_ts, self._buffer, self.terms)
-        except ConditionFailed as error:
-            where = error.details.get("key")
-            op = self._buffer.written(where) if isinstance(where, bytes) else None
-            if self._locks is None or op is None or op.cond == 0:
-                raise
-            # What it was to be was not asked for: it is what the lock kept from changing.
-            newest = int(error.details["version"] or 0)
-            raise write_conflict(op.key, newest, self.start_ts) from error
-
-    async def _without_locks(self) -> int:
-        """A large commit is streamed, and cannot take the places of locks one by one. What they
-        have kept from changing becomes a condition, the locks are ended, and the writes are those
-        of another transaction, whose start_ts this is: who comes between is a conflict.
-        """
-        locks = self._locks
-        assert locks is not None
-        locks.stop()
-        locks.check()
-        for key, version in locks.held():
-            if self._buffer.written(key) is None:
-                self._buffer.add(check(key, version))
-        await locks.release(budget_ms=self._budget_ms)
-        return await self._client.reader.now()
+    def _sweep(self, version: int) -> None:
+        """It is committed; what may be locked that is not known to be, goes."""
+        if self._locks is not None and self._locks.unsure:
+            self._in_background(self._locks.remove(version, budget_ms=self._budget_ms))
 
     def _answer_waiters(self, error: KvorumError | None) -> None:
         """The others who commit it, too, get the answer of the first one."""

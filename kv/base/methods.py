@@ -307,7 +307,8 @@ class Heartbeat(_OfRecord):
 class PrewriteRows(Request):
     """→ min_commit_ts. Puts (value None: delete) of many rows as one chunk intent, blind if not
     checked (option), or to be new (option absent); keys rise, the anchor is prewritten before and
-    not among them. Keys and values may be packed (kv/mvcc/packed_rows.py).
+    not among them. Keys and values may be packed (kv/mvcc/packed_rows.py). With option over
+    the transaction may have locked some of the keys: their rows become intents of their own.
     """
 
     start_ts: Fresh

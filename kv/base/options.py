@@ -155,6 +155,8 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "locked": _flag("locked"),  # the commit, of a transaction that may have locked these keys
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
     "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there
+    # of PREWRITE_ROWS, of one that may have locked these keys; an older node, which would leave
+    "over": _flag("over"),  # such rows out, refuses it
     "beside": _beside,  # of a COMMIT: the transactions that are committed with it, all or none
     "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who reported no commit to anybody
 }

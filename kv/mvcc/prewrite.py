@@ -105,7 +105,7 @@ def prewrite(
     for i, (kind, key, value, cond, value_ttl_ms) in enumerate(ops):
         anchored = anchored or key == anchor
         lock = view.lock(key)
-        if lock is not None and not (locked and _is_row_lock(lock, start_ts, user)):
+        if lock is not None and not (locked and is_row_lock(lock, start_ts, user)):
             if lock.start_ts != start_ts or lock.user != user:
                 raise in_the_way(key, lock, start_ts, now_ms)
             bound = max(bound, lock.min_commit_ts)
@@ -155,14 +155,14 @@ def unlock(view: View, ops: Sequence[Op], *, start_ts: int, m: Mutations) -> Non
     held: Mapping[At, Guard] = {} if view.guards is None else view.guards.by_at
     for _, key, *_ in ops:
         lock = view.lock(key)
-        if lock is not None and _is_row_lock(lock, start_ts, m.user):
+        if lock is not None and is_row_lock(lock, start_ts, m.user):
             m.drop_lock(key)
         guard = held.get((key, start_ts))
         if guard is not None and guard.shared and guard.user == m.user and not guard.min_commit_ts:
             m.drop_guard(key, start_ts)
 
 
-def _is_row_lock(lock: Lock, start_ts: int, user: str) -> bool:
+def is_row_lock(lock: Lock, start_ts: int, user: str) -> bool:
     """Whether an intent is no more than a row lock of this transaction."""
     mine = lock.start_ts == start_ts and lock.user == user
     return mine and lock.kind == OP_CHECK and not lock.min_commit_ts

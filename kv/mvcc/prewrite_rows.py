@@ -5,9 +5,10 @@ one by one and take one place in the lock table. To everybody else it is an inte
 keys; whoever resolves one of them resolves the chunk (`resolve`). Writes are blind unless it is
 asked for, and the anchor was prewritten before by `prewrite`.
 
-Sending it again changes nothing: keys that the transaction has locked already are left out, so of
+Sending it again changes nothing: keys that the transaction has intents on are left out, so of
 two rows with one key the first to come stays: who wants rows to be new (`absent`) looks for twins
-among them first. Deliberately missing: other conditions, times to live.
+among them first. A row lock of the transaction (kv.mvcc.prewrite) is no such intent: its row gets
+one of its own in its place. Deliberately missing: other conditions, times to live.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv.base.keys import from_u64, u64
-from kv.base.methods import ABORTED, COMMITTED, OP_PUT
+from kv.base.methods import ABORTED, COMMITTED, OP_DELETE, OP_PUT
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed_rows import PackedKeys, unpack_values
-from kv.mvcc.prewrite import lived_ms
+from kv.mvcc.prewrite import is_row_lock, lived_ms
 from kv.mvcc.records import Lock
 from kv.mvcc.refusals import (
     check_age,
@@ -59,24 +60,24 @@ def prewrite_rows(
         return known.commit_ts
     check_age(start_ts, view.safepoint, now_ms)
     mine = view.locked(keys)
+    single: set[bytes] = set()
     if mine:
-        _refuse_locked(view, mine, start_ts, m.user, now_ms)
-        keys, values = _others(keys, values, set(mine))
+        single = _row_locks(view, mine, start_ts, m.user, now_ms)
+        if len(single) < len(mine):
+            keys, values = _without(keys, values, set(mine) - single)
     guards = view.guards
     if guards is not None and (met := guards.meets_any(keys, start_ts, m.user)) is not None:
         raise key_guarded(*met, now_ms)
     if checked or absent:
-        olds = view.many_cur(keys)
-        newest = max([old[:8] for old in olds if old is not None], default=b"")
-        if newest and (absent or newest > u64(start_ts)):
-            for key, old in zip(keys, olds, strict=True):
-                if old is not None and absent:  # first: to run it again would not help
-                    _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
-                if old is not None and checked and from_u64(old) > start_ts:
-                    raise write_conflict(key, from_u64(old), start_ts)
+        _look(view, keys, start_ts, now_ms, checked=checked, absent=absent)
+    lived = ttl_ms + lived_ms(start_ts, now_ms)
+    lock = Lock(start_ts, OP_PUT, lived, anchor, 0, None, user=m.user)
+    if single:
+        for key, value in _with(keys, values, single):
+            kind = OP_DELETE if value is None else OP_PUT
+            m.set_lock(key, lock._replace(kind=kind, payload=value))
+        keys, values = _without(keys, values, single)
     if keys:
-        lived = ttl_ms + lived_ms(start_ts, now_ms)
-        lock = Lock(start_ts, OP_PUT, lived, anchor, 0, None, user=m.user)
         if isinstance(values, bytes):
             assert isinstance(keys, PackedKeys)
             m.set_packed(lock._replace(chunk=keys), keys, values)
@@ -85,22 +86,51 @@ def prewrite_rows(
     return fresh_ts
 
 
-def _refuse_locked(
-    view: View, locked: Sequence[bytes], start_ts: int, user: str, now_ms: int
+def _look(
+    view: View, keys: Sequence[bytes], start_ts: int, now_ms: int, *, checked: bool, absent: bool
 ) -> None:
+    """Whether they are as `prewrite_rows` was told. Raises WriteConflict, ConditionFailed."""
+    olds = view.many_cur(keys)
+    newest = max([old[:8] for old in olds if old is not None], default=b"")
+    if not newest or not (absent or newest > u64(start_ts)):
+        return
+    for key, old in zip(keys, olds, strict=True):
+        if old is not None and absent:  # first: to run it again would not help
+            _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
+        if old is not None and checked and from_u64(old) > start_ts:
+            raise write_conflict(key, from_u64(old), start_ts)
+
+
+def _row_locks(
+    view: View, locked: Sequence[bytes], start_ts: int, user: str, now_ms: int
+) -> set[bytes]:
+    """Those that the transaction has no more than locked. Raises KeyLocked, TxnAborted for what
+    others have.
+    """
+    found = set()
     for key in locked:
         lock = view.lock(key)
         if lock is not None and (lock.start_ts != start_ts or lock.user != user):
             raise in_the_way(key, lock, start_ts, now_ms)
+        if lock is not None and is_row_lock(lock, start_ts, user):
+            found.add(key)
+    return found
 
 
-def _others(
-    keys: Sequence[bytes], values: Sequence[bytes | None] | bytes, mine: set[bytes]
-) -> tuple[list[bytes], list[bytes | None]]:
-    """The rows whose keys are not `mine`."""
+def _with(
+    keys: Sequence[bytes], values: Sequence[bytes | None] | bytes, some: set[bytes]
+) -> list[tuple[bytes, bytes | None]]:
     if isinstance(values, bytes):
         values = unpack_values(values)
-    left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in mine]
+    return [(k, v) for k, v in zip(keys, values, strict=True) if k in some]
+
+
+def _without(
+    keys: Sequence[bytes], values: Sequence[bytes | None] | bytes, some: set[bytes]
+) -> tuple[list[bytes], list[bytes | None]]:
+    if isinstance(values, bytes):
+        values = unpack_values(values)
+    left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in some]
     return [k for k, _ in left], [v for _, v in left]
 
 

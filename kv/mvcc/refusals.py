@@ -38,7 +38,12 @@ def condition_failed(key: bytes, cond: int, version: int, op: int | None) -> Con
     return ConditionFailed(
         f"{'' if op is None else f'operation {op}: '}key {shown(key)} must {wanted}, but {found}; "
         "nothing was written. Read the key again and decide anew",
-        details={"key": key, "version": str(version) if version else None, "op": op or 0},
+        details={
+            "key": key,
+            "version": str(version) if version else None,
+            "op": op or 0,
+            "wanted": str(cond),
+        },
     )
 
 

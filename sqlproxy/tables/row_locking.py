@@ -171,7 +171,7 @@ async def share_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> dic
 
 def has_room(t: Transaction, keys: int) -> bool:
     """Whether it locks so many more. What a change does to others is a condition of the commit."""
-    return t.renews and t.may_lock and t.locked + keys <= SQL_LOCKED_KEYS_MAX
+    return t.renews and t.locked + keys <= SQL_LOCKED_KEYS_MAX
 
 
 async def lock_found(t: TxnReads, keys: Sequence[bytes], wait: Wait) -> Collection[bytes]:

@@ -15,6 +15,7 @@ from kv.base.errors import ConditionFailed, KvorumError, TooLarge, TxnAborted, W
 from kv.base.limits import LARGE_IN_FLIGHT_MAX, TXN_KEYS_MAX
 from kv.base.methods import COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import Op, check, delete, put
+from kv.base.strengths import KEY_SHARE
 from kv.mvcc.packed_rows import PackedKeys
 from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.wire import Gate, Wire
@@ -178,9 +179,17 @@ def key(i: int) -> bytes:
 ROWS = 600
 
 
-async def filled(world: RealWorld, wire: Wire | None = None) -> tuple[object, ...]:
+async def filled(
+    world: RealWorld, wire: Wire | None = None, *, locked: bool = False
+) -> tuple[object, ...]:
+    """`locked`: at READ COMMITTED, with locks of some of its rows, and of others that it does not
+    write.
+    """
     client = world.client(wire, spill_bytes=SMALL)
-    t = await client.begin()
+    t = await client.begin(renews=locked)
+    if locked:
+        await t.lock([*map(key, range(0, ROWS, 7)), k("b-mine"), k("z-mine")])
+        await t.lock([key(1), k("k-shared")], strength=KEY_SHARE)
     for i in range(ROWS):
         t.put(key(i), b"%d" % i)
     return client, t
@@ -287,14 +296,15 @@ def test_spilled_transaction_is_refused_whole(kind: str) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("locked", [False, True], ids=["", "locked"])
 @pytest.mark.parametrize("method", [PREWRITE, PREWRITE_ROWS, COMMIT])
-def test_spilled_transaction_whose_caller_goes_away(method: int) -> None:
+def test_spilled_transaction_whose_caller_goes_away(method: int, locked: bool) -> None:
     """Its intents would block everybody, or half of it be there."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
         wire = Wire(loop, world.kv())
+        client, t = await filled(world, wire, locked=locked)  # type: ignore[misc]
         gate = Gate(wire, method)
-        client, t = await filled(world, wire)  # type: ignore[misc]
         commit = loop.create_task(t.commit())
         await gate.reached.wait()
         commit.cancel()
@@ -310,13 +320,14 @@ def test_spilled_transaction_whose_caller_goes_away(method: int) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("locked", [False, True], ids=["", "locked"])
 @pytest.mark.parametrize("seed", range(6))
-def test_spilled_transaction_and_a_crash(seed: int) -> None:
+def test_spilled_transaction_and_a_crash(seed: int, locked: bool) -> None:
     """The node loses power in the middle of it: all or none, and the caller is not misled."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
         wire = Wire(loop, world.kv())
-        client, t = await filled(world, wire)  # type: ignore[misc]
+        client, t = await filled(world, wire, locked=locked)  # type: ignore[misc]
         commit = loop.create_task(t.commit())
         await asyncio.wait([commit], timeout=loop.rng.random() * 0.2)
         await world.crash()

@@ -317,11 +317,14 @@ class WriteBuffer:
                 details={"what": "changes after a savepoint", "limit": TXN_MEMORY_KEYS_MAX},
             )
 
+    def op(self, key: bytes) -> Op | None:
+        """What is to be sent for this key, a bare check included."""
+        op = self._ops.get(key)
+        return self._spill.find(key) if op is None and self._spill else op
+
     def written(self, key: bytes) -> Op | None:
         """The put or delete of this key, None if the snapshot answers."""
-        op = self._ops.get(key)
-        if op is None and self._spill:
-            op = self._spill.find(key)
+        op = self.op(key)
         return None if op is None or op.kind == OP_CHECK else op
 
     def ops(self) -> list[Op]:

@@ -110,13 +110,15 @@ class BulkTransactions:
         anchor: bytes,
         *,
         checked: bool = False,
+        locked: bool = False,
         terms: Terms = USUAL,
         beside: Sequence[Record] = (),
         met: Callable[[KeyLocked], None] | None = None,
         met_ms: int = 0,
     ) -> BulkTransaction:
         """A transaction that goes on where an earlier run of the same id ended. `checked`: it has
-        read at start_ts, so newer versions of its keys are conflicts. `beside`: those that are to
+        read at start_ts, so newer versions of its keys are conflicts. `locked`: it has row locks,
+        whose places its intents take. `beside`: those that are to
         be committed with it are kept alive meanwhile. `met` is called with each intent of others
         that live, when it has waited `met_ms` for it, and may raise instead of waiting on.
         """
@@ -125,6 +127,7 @@ class BulkTransactions:
             start_ts,
             anchor,
             checked=checked,
+            locked=locked,
             terms=terms,
             beside=beside,
             met=met,
@@ -329,6 +332,7 @@ class BulkTransaction:
         anchor: bytes,
         *,
         checked: bool = False,
+        locked: bool = False,
         terms: Terms = USUAL,
         beside: Sequence[Record] = (),
         met: Callable[[KeyLocked], None] | None = None,
@@ -336,10 +340,14 @@ class BulkTransaction:
     ) -> None:
         said = terms.options if met is None else {**terms.options, "wait_ms": met_ms}
         self._beside, self._met = beside, met
-        self._flags, self._options = (0, said) if checked else (BLIND, said)
-        self._rows_options = {**said, "checked": True} if checked else said
+        self._flags = 0 if checked else BLIND
+        self._options = {**said, "locked": True} if locked else said
+        self._rows_options = {**said, "over": True} if locked else said
+        if checked:
+            self._rows_options = {**self._rows_options, "checked": True}
         self._owner, self.start_ts, self.anchor = owner, start_ts, anchor
         self.min_commit_ts = start_ts + 1
+        self.before_ts = 0  # 0 = it may commit whenever that is
         self._beats: list[asyncio.Task[None]] = []
         self._lost: TxnAborted | None = None
 
@@ -351,6 +359,16 @@ class BulkTransaction:
             part = [ops[i] for i in group]
             await self._send(PREWRITE, part[0].key, (part, self._flags), self._options)
         self._live()
+
+    async def keep_shared(self, keys: Sequence[bytes]) -> None:
+        """What it has locked to share stays as it is until the end. Keys rise. Raises
+        WriteConflict: a lock was lost, and its key was written.
+        """
+        for group in await by_partition(self._owner.kv, keys, range(len(keys))):
+            for at in range(0, len(group), PREWRITE_KEYS_MAX):
+                part = [keys[i] for i in group[at : at + PREWRITE_KEYS_MAX]]
+                options = {**self._options, "reads": part, "shared": True}
+                await self._send(PREWRITE, part[0], ([], self._flags), options)
 
     async def prewrite_rows(
         self,
@@ -490,7 +508,7 @@ class BulkTransaction:
         args = prewrite_args(self.start_ts, self.anchor, BULK_TTL_MS, rows, options)
         while True:
             try:
-                (low,) = await owner.kv.call(method, key, *args, budget_ms=deadline.budget_ms())
+                low, *more = await owner.kv.call(method, key, *args, budget_ms=deadline.budget_ms())
             except KeyLocked as met:
                 if self._met is not None:
                     met.details.pop(WAITED, None)  # it waited but little, so it looks again
@@ -503,6 +521,8 @@ class BulkTransaction:
                 await owner.backoff.wait(attempt, deadline)
             else:
                 self.min_commit_ts = max(self.min_commit_ts, low)
+                if len(more) > 1 and more[1]:  # of what was read
+                    self.before_ts = min(self.before_ts or more[1], more[1])
                 return
             attempt += 1
 

@@ -70,7 +70,7 @@ class Streaming(Sending):
             await self._lay()
         finally:
             self._laying = False
-        return msg.Prewritten(effect, self._txn.min_commit_ts)
+        return msg.Prewritten(effect, self._txn.min_commit_ts, before_ts=self._txn.before_ts)
 
     def _record_budget_ms(self) -> int:
         return BULK_PART_BUDGET_MS

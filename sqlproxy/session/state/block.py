@@ -211,7 +211,6 @@ class Block:
             self._t = await self._client.begin(
                 isolation=isolation, terms=self.modes.terms, renews=renews
             )
-            self._t.conditional = renews  # by `computes_from`, and of keys that are to be new
             for one in self._savepoints:
                 one.mark = self._t.mark()
             if self.rows is not None:

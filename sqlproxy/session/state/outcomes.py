@@ -10,11 +10,14 @@ from sqlproxy.values.errors import SqlError, from_store
 
 
 def refused(error: KvorumError, outcomes: Sequence[Outcome]) -> SqlError:
-    """A condition of an INSERT that did not hold at the commit is a duplicate key (23505)."""
+    """That a key was to be absent, and is not at the commit, is a duplicate key (23505); that it
+    was to be as it was read is a conflict.
+    """
     if not isinstance(error, ConditionFailed):
         return from_store(error)
     key = error.details.get("key")
-    if isinstance(key, bytes) and not runs_again(error, outcomes):
+    new = error.details.get("wanted", "0") == "0"
+    if isinstance(key, bytes) and new and not runs_again(error, outcomes):
         found = violated(key, outcomes)
         if found is not None:
             return found

@@ -22,7 +22,12 @@ def test_b2_put_if_absent() -> None:
     store.write(put(b"k", b"first", cond=0), ts=at(1))
     with pytest.raises(ConditionFailed) as caught:
         store.write(put(b"k", b"second", cond=0), ts=at(2))
-    assert caught.value.details == {"key": b"k", "version": str(at(1)), "op": 0}
+    assert caught.value.details == {
+        "key": b"k",
+        "version": str(at(1)),
+        "op": 0,
+        "wanted": "0",
+    }
     assert caught.value.message.startswith("key b'k' must be absent"), "no batch, so no operation 0"
     assert store.get(b"k") == (b"first", at(1))
     store.write(delete(b"k"), ts=at(3))
@@ -87,7 +92,8 @@ def test_b7_one_failed_condition_refuses_the_batch_and_names_key_and_op() -> Non
     batch = (put(b"a", b"x"), check(b"c", 0), delete(b"b", cond=at(9)))
     with pytest.raises(ConditionFailed) as caught:
         store.write(*batch, ts=at(2))
-    assert caught.value.details == {"key": b"b", "version": str(at(1)), "op": 2}
+    wanted = str(at(9))
+    assert caught.value.details == {"key": b"b", "version": str(at(1)), "op": 2, "wanted": wanted}
     assert caught.value.message.startswith("operation 2: key b'b' must")
     assert store.get(b"a") == (None, 0)
     store.write(put(b"a", b"x"), check(b"c", 0), delete(b"b", cond=at(1)), ts=at(3))

@@ -89,7 +89,12 @@ def test_b7_rows_are_refused_whole() -> None:
     before = store.snapshot()
     with pytest.raises(ConditionFailed) as caught:
         rows(store, {b"k02": b"", b"k03": b""}, ts=at(20), absent=True)
-    assert caught.value.details == {"key": b"k03", "version": str(at(10)), "op": 1}
+    assert caught.value.details == {
+        "key": b"k03",
+        "version": str(at(10)),
+        "op": 1,
+        "wanted": "0",
+    }
     with pytest.raises(WriteConflict):
         rows(store, {b"k02": b"", b"k03": b""}, ts=at(20), start=at(5))
     with pytest.raises(KeyLocked) as met:

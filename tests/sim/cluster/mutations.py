@@ -42,6 +42,7 @@ from tests.sim.cluster.plan import Plan
 from tso.node import NodeTso
 from tso.oracle import Oracle
 from txn.buffered.read_set import ReadSet
+from txn.bulk.spilled_commit import LargeCommit
 from txn.commit.core import CommitCore
 from txn.intents.resolver import Resolver, StepOver
 from txn.row_locks import RowLocks
@@ -577,6 +578,23 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="one of a key at a time",
         patches=lambda: [(Gate, "_key_fits", lambda self, at: True)],
         tune=_set(workload="queue"),
+        needed=1,
+    ),
+    "large-forgets-locks": Mutation(
+        what="the same, where it is a commit that is streamed which trusts its locks",
+        breaks="under a lock no update is lost, however much is committed",
+        patches=lambda: [
+            (Evaluated, "reset", _without_row_locks),
+            (LargeCommit, "_conditioned", lambda self, op: op),
+        ],
+        tune=_set(
+            workload="bank",
+            isolation="read_committed",
+            clients=8,
+            faults_per_s=3,
+            ttl_ms=5_000,
+            limits=1.0,  # every commit of three keys is streamed
+        ),
         needed=1,
     ),
     "no-snapshot": Mutation(
