@@ -4,7 +4,8 @@ Into the text for DuckDB goes what constants are in the run that it is made for:
 parameters and settings, what functions found in the catalog. So what is asked of that run while it
 is made is noted, and it serves a run that would answer the same; where no other run would (the
 time, chance, sequences) it is not kept. What is asked for each row is asked of the run that has it
-then. One run has it at a time: who comes meanwhile gets one of its own.
+then. One run has it at a time: who comes meanwhile gets one of its own. Nothing of a run that has
+ended is kept alive: the session may be closed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _PLAIN: Final = frozenset(
 )
 """Types of which equal values of the same type have the same repr, and others another one."""
 _NEVER: Final = object()
+_NOBODY: Final = Env()
 
 
 class Rendering:
@@ -74,6 +76,7 @@ def taken(kept: list[Rendering], env: Env) -> Rendering | None:
 def put_back(kept: list[Rendering], rendering: Rendering) -> None:
     """Its run has ended well."""
     if rendering.notes.alike and rendering.small:
+        rendering.env.lend(_NOBODY)
         kept.append(rendering)
         del kept[:-SQL_RENDERINGS_MAX]
 
@@ -165,7 +168,7 @@ class Lent(Env):
             case "params":
                 notes.note("parameters", "", _values(self._run, ""))
             case "style":
-                notes.note("style", "", found)
+                notes.note("style", "", replace(found, now=None))
                 return found if found.now is None else replace(found, now=self._moment(found))
             case "session":
                 return _Settings(found, self)

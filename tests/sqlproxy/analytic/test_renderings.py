@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -109,6 +112,44 @@ def test_a_moment_is_not_kept(ours: Ours, asked: str, monkeypatch: pytest.Monkey
     plan = Plan(ours, f"SELECT relname {JOIN} AND {asked} > '2001-01-01' ORDER BY 1")
     assert plan() == plan()
     assert plan.kept == []
+
+
+def test_what_is_kept_keeps_no_run_alive(ours: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared plan held the last run's session, its catalog and its parameters, however long ago
+    that was closed.
+    """
+
+    class Held(dict[str, str]):
+        """A session's settings."""
+
+    class Clock:
+        def now(self) -> datetime:
+            return NOW
+
+    own, alive = ours._env, list[weakref.ref[Any]]()
+
+    def env() -> Env:
+        found = own()
+        found.session, clock = Held(found.session), Clock()
+        found.style = Style(now=clock.now)
+        alive.extend(map(weakref.ref, (found.session, clock)))
+        return found
+
+    monkeypatch.setattr(ours, "_env", env)
+    snapshot = ours.catalog.snapshot
+
+    async def watched(*asked: Any) -> Any:
+        found = await snapshot(*asked)
+        alive.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(ours.catalog, "snapshot", watched)
+    asked = f"SELECT relname, relname::regclass, current_user, $1::text {JOIN} AND relname >= $1"
+    plan = Plan(ours, asked, 25)
+    assert plan("a") == plan("a")
+    assert len(plan.kept) == 1
+    gc.collect()
+    assert [one() for one in alive] == [None] * len(alive) != []
 
 
 def test_what_a_function_found_is_looked_for_again(ours: Ours) -> None:
