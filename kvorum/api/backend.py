@@ -72,10 +72,12 @@ class Session(Protocol):
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None: ...
 
-    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
-        """Keep others from writing the key until the end, and `get` it as it is by then. `wait`:
-        of kvorum.api.model.LOCK_WAITS. Raises KeyLocked: somebody else has it; WriteConflict: it is
-        newer than the snapshot; TxnAborted: a deadlock.
+    async def lock(
+        self, ns: str, table: str, key: bytes, wait: str = "wait", strength: str = "update"
+    ) -> Record | None:
+        """Keep others from writing the key until the end, and `get` it as it is by then. `wait`,
+        `strength`: of LOCK_WAITS and LOCK_STRENGTHS in kvorum.api.model. Raises KeyLocked: somebody
+        else has it; WriteConflict: it is newer than the snapshot; TxnAborted: a deadlock.
         """
         ...
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, TTL_MS_MAX, VALUE_BYTES_MAX
+from kv.base.strengths import STRENGTHS
 
 Bytes = bytes | str
 """What users may pass for a key or a value: bytes, or text that is encoded as UTF-8."""
@@ -28,6 +29,8 @@ class Record(NamedTuple):
 
 LOCK_WAITS: Final = ("wait", "nowait", "skip")
 """What `lock` does about a key that somebody else has: wait, refuse, or say that there is none."""
+LOCK_STRENGTHS: Final = tuple(STRENGTHS)
+"""What `lock` keeps others from (kv.base.strengths), the strongest first."""
 
 
 class Item(NamedTuple):

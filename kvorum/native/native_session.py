@@ -12,6 +12,7 @@ from typing import Final
 
 from kv.base import ops
 from kv.base.errors import KeyLocked, KvorumError, Moved, Refused, RestartTxn, Unavailable
+from kv.base.strengths import STRENGTHS
 from kvorum.api import cursor
 from kvorum.api.cursor import storage_range, table_id, user_page
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
@@ -133,11 +134,15 @@ class NativeSession:
         self._write(ops.delete(prefix + key, cond))
         self._written[ns, table] = prefix
 
-    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+    async def lock(
+        self, ns: str, table: str, key: bytes, wait: str = "wait", strength: str = "update"
+    ) -> Record | None:
         prefix = await self._names.prefix(ns, table)
         try:
             value, version = await self._transaction.lock_key(
-                prefix + key, wait_ms=None if wait == "wait" else 0
+                prefix + key,
+                wait_ms=None if wait == "wait" else 0,
+                strength=STRENGTHS[strength],
             )
         except KvorumError as e:
             if isinstance(e, KeyLocked) and wait == "skip":

@@ -181,15 +181,19 @@ class TransactionTable(Facade[AsyncTransactionTable]):
         """`get` of many keys at once, in their order."""
         return self._call(self._async.multi_get(keys))
 
-    def lock(self, key: Bytes, *, wait: str = "wait") -> Record | None:
+    def lock(self, key: Bytes, *, wait: str = "wait", strength: str = "update") -> Record | None:
         """Keep others from writing the key until the transaction ends; its record as it is by then,
         or its own write. None: there is none, and nobody may add it. Readers do not wait.
 
         `wait`, where somebody else has it: "wait", as long as `lock_wait_ms` says; "nowait" raises
         KeyLocked; "skip" locks nothing and gives None. Raises WriteConflict if the record is newer
         than the transaction's snapshot: with `isolation="read_committed"` it never is.
+
+        `strength`: "update", "no key update", "share" or "key share", as SQL's FOR …: any number of
+        transactions may share a key. Under "key share" others may put other values there, and not
+        delete it. What is written under a shared lock is not checked for what was read.
         """
-        return self._call(self._async.lock(key, wait=wait))
+        return self._call(self._async.lock(key, wait=wait, strength=strength))
 
     def put(
         self,

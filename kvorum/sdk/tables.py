@@ -15,6 +15,7 @@ from kv.base.errors import InvalidArgument, KeyLocked, KvorumError
 from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import (
+    LOCK_STRENGTHS,
     LOCK_WAITS,
     Bytes,
     Item,
@@ -179,6 +180,11 @@ class AsyncTable:
         return (await self._backend.multi_get(wanted, snapshot_at(at)))[0]
 
 
+def _one_of(name: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise InvalidArgument(f"{name} is one of {', '.join(known)}, got {given!r:.40}")
+
+
 class AsyncTransactionTable:
     """One table as a transaction sees and changes it."""
 
@@ -200,17 +206,23 @@ class AsyncTransactionTable:
         wanted = [TableKey(self.ns, self.name, user_key(key)) for key in keys]
         return await self._session.multi_get(wanted)
 
-    async def lock(self, key: Bytes, *, wait: str = "wait") -> Record | None:
+    async def lock(
+        self, key: Bytes, *, wait: str = "wait", strength: str = "update"
+    ) -> Record | None:
         """Keep others from writing the key until the transaction ends; its record as it is by then,
         or its own write. None: there is none, and nobody may add it. Readers do not wait.
 
         `wait`, where somebody else has it: "wait", as long as `lock_wait_ms` says; "nowait" raises
         KeyLocked; "skip" locks nothing and gives None. Raises WriteConflict if the record is newer
         than the transaction's snapshot: with `isolation="read_committed"` it never is.
+
+        `strength`: "update", "no key update", "share" or "key share", as SQL's FOR …: any number
+        of transactions may share a key. Under "key share" others may put other values there, and
+        not delete it. What is written under a shared lock is not checked for what was read.
         """
-        if wait not in LOCK_WAITS:
-            raise InvalidArgument(f"wait is one of {', '.join(LOCK_WAITS)}, got {wait!r:.40}")
-        return await self._session.lock(self.ns, self.name, user_key(key), wait)
+        _one_of("wait", wait, LOCK_WAITS)
+        _one_of("strength", strength, LOCK_STRENGTHS)
+        return await self._session.lock(self.ns, self.name, user_key(key), wait, strength)
 
     async def put(
         self,

@@ -90,10 +90,14 @@ class HttpSession:
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
         await self._write("delete", {"ns": ns, "table": table, "key": key}, cond)
 
-    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+    async def lock(
+        self, ns: str, table: str, key: bytes, wait: str = "wait", strength: str = "update"
+    ) -> Record | None:
         body: dict[str, object] = {"ns": ns, "table": table, "key": key}
         if wait != "wait":
             body["wait"] = wait
+        if strength != "update":
+            body["strength"] = strength
         # Nothing but the transaction has it, and it is the same twice: nobody need doubt it.
         answer = await self._post("lock", body, twice="none")
         return None if answer["value"] is None else _own(answer)

@@ -369,9 +369,10 @@ class HotApi:
         body = await request.fields(fields.TXN_LOCK)
         key = user_key(body["key"])
         request.needs(LOCKS, body["ns"], body["table"])
+        how = body.get("wait", "wait"), body.get("strength", "update")
         session = await self._session(txn, request)
         with self._sessions.waiting(txn):
-            record = await session.lock(body["ns"], body["table"], key, body.get("wait", "wait"))
+            record = await session.lock(body["ns"], body["table"], key, *how)
         if record is None:
             return {"value": None, "version": None}
         return _show_own(record, request.formats.reply)

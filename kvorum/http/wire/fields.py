@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kv.base import limits, timestamps
 from kv.base.adapters import ago
 from kv.base.errors import InvalidArgument, TooLarge
-from kvorum.api.model import LOCK_WAITS
+from kvorum.api.model import LOCK_STRENGTHS, LOCK_WAITS
 
 Schema = dict[str, object]
 Convert = Callable[[Any, str], Any]
@@ -261,6 +261,13 @@ TXN_LOCK: Fields = (
         one_of(*LOCK_WAITS),
         "Where somebody else has it: wait, as long as `lock_wait_ms` says, if left out; nowait: "
         "409 `KEY_LOCKED` at once; skip: nothing is locked, and answered.",
+        False,
+    ),
+    Field(
+        "strength",
+        one_of(*LOCK_STRENGTHS),
+        "As SQL's FOR …; `update` if left out. `share` goes beside both shares, `key share` also "
+        "beside `no key update`.",
         False,
     ),
 )

@@ -384,6 +384,26 @@ def test_d15_what_others_have_locked(db: kvorum.Database, table: kvorum.Table) -
     table.put("k", b"2")
 
 
+def test_d17_locks_of_every_strength(db: kvorum.Database, table: kvorum.Table) -> None:
+    """Those who only read a record, or refer to it, would go one after the other."""
+    version = table.put("k", b"1")
+    first, second = (db.transaction(isolation="read_committed") for _ in range(2))
+    one, two = (t.table(table.ns, table.name) for t in (first, second))
+    assert one.lock("k", strength="share") == (b"1", version)
+    assert two.lock("k", wait="nowait", strength="key share") == (b"1", version)
+    for how in ("no key update", "update"):
+        refused = error(lambda how=how: two.lock("k", wait="nowait", strength=how))
+        assert isinstance(refused, kvorum.KeyLocked)
+    first.abort()
+    assert two.lock("none", strength="key share") is None
+    newer = table.put("k", b"2")
+    assert two.lock("k", strength="key share") == (b"2", newer)
+    bad = error(lambda: two.lock("k", strength="exclusive"))
+    assert isinstance(bad, kvorum.InvalidArgument)
+    assert "key share" in str(bad)
+    second.commit()
+
+
 def test_d15_a_lock_of_what_is_newer(db: kvorum.Database, table: kvorum.Table) -> None:
     """A transaction that reads one moment would compute from another one."""
     table.put("k", b"1")
