@@ -573,13 +573,6 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         ),
         needed=1,
     ),
-    "any-number-of-a-key": Mutation(
-        what="the gate of a queue lets in whoever comes, whatever of its key is at work",
-        breaks="one of a key at a time",
-        patches=lambda: [(Gate, "_key_fits", lambda self, at: True)],
-        tune=_set(workload="queue"),
-        needed=1,
-    ),
     "large-forgets-locks": Mutation(
         what="the same, where it is a commit that is streamed which trusts its locks",
         breaks="under a lock no update is lost, however much is committed",
@@ -595,6 +588,13 @@ MUTATIONS: Final[dict[str, Mutation]] = {
             ttl_ms=5_000,
             limits=1.0,  # every commit of three keys is streamed
         ),
+        needed=1,
+    ),
+    "any-number-of-a-key": Mutation(
+        what="the gate of a queue lets in whoever comes, whatever of its key is at work",
+        breaks="one of a key at a time",
+        patches=lambda: [(Gate, "_key_fits", lambda self, at: True)],
+        tune=_set(workload="queue"),
         needed=1,
     ),
     "no-snapshot": Mutation(
