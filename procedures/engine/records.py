@@ -189,6 +189,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     bounce_ms: int = 0  # until then its delay may begin anew, if it has not begun; 0 = it may not
     attributes: tuple[tuple[str, Any], ...] = ()  # by name (attributes.py)
     back: Back | None = None  # ROLLING_BACK: only so far
+    anew: int = 0  # `seq` with which it was forked or went on after its end, and has not begun
 
     @property
     def ended(self) -> bool:

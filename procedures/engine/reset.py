@@ -195,6 +195,7 @@ def back_to(record: Record, at: Point, args: bytes, reason: str, undo: str, now_
     """It goes on from `at`."""
     back = Back(at.step, at.data, args, at.keep, at.part)
     record = replace(record, due_ms=0, event="", attempt=0, waits_for=False, updated_ms=now_ms)
+    had_ended = record.ended
     record = replace(record, **core.ANEW)
     if record.deadline_ms and record.deadline_ms <= now_ms:
         record = replace(record, deadline_ms=0)  # it would fail at once
@@ -204,6 +205,8 @@ def back_to(record: Record, at: Point, args: bytes, reason: str, undo: str, now_
         record = replace(record, state=State.ROLLING_BACK, error=error, back=back)
     else:
         record = core.forward(replace(record, back=back))
+        if had_ended:  # it has lost its place among others
+            record = replace(record, anew=record.seq)
     return core.noted(record, f"{RESET}: {reason}", now_ms, Flow.TAIL)
 
 
@@ -214,6 +217,7 @@ def fork_of(record: Record, new: Record, at: Point, reason: str, now_ms: int) ->
         step=at.step,
         data=at.data,
         seq=record.seq + 1,
+        anew=record.seq + 1,
         attributes=record.attributes,
         version=record.version,
         key=record.key,

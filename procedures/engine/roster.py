@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import merge
 from sys import intern
@@ -529,6 +529,15 @@ class Roster:
         if self.pauses is None or not (why := self.pauses.over(live.id, live.limits)):
             return ""
         return "" if live.rolling or live.doomed or self.fails(live) else why
+
+    def step_aside(self, ids: Iterable[int]) -> None:
+        """Of these who wait at the gate and are paused wait aside: they take nobody's place."""
+        for id in ids:
+            live = self._live.get(id)
+            if live is not None and not live.begun and self.pause_over(live):
+                assert self.gate is not None
+                self.gate.left(id)
+                self._kept_back.add(id)
 
     def go_on(self) -> None:
         """Something is paused no more."""

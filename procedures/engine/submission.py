@@ -239,9 +239,11 @@ def create(
 
 
 def begun(record: Record) -> bool:
-    """Whether a step of it was ever under way, as far as the store knows."""
+    """Whether a step of it was ever under way, as far as the store knows: since it was forked, or
+    went on after its end.
+    """
     return (
-        record.seq > 0
+        record.seq > record.anew
         or record.partial
         or record.trying is not None
         or record.error is not None

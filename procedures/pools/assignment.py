@@ -209,7 +209,9 @@ class Dealing:
         """The gate lets it begin."""
         live = self._roster.get(id)
         if live is not None:
-            live.begun = True
+            live.begun = not self._roster.pause_over(live)
+            if not live.begun:
+                self.gate.left(id)  # it was paused at the last moment
             self._roster.enqueue(live)
 
     # ------------------------------------------------------------------------------ taking back
@@ -324,8 +326,11 @@ class Dealing:
         if hand is not None and live.id in hand.held:
             self._tell(hand, Recall(0, live.id))
 
-    def recall_paused(self) -> None:
-        """Have workers give back what is paused now."""
+    def recall_paused(self, id: int = 0) -> None:
+        """Have workers give back what is paused now: this one, or (0) all; and keep nobody's
+        place.
+        """
+        self._roster.step_aside([id] if id else self.gate.waiting())
         for hand in self.hands.values():
             for id in list(hand.held):
                 live = self._roster.get(id)

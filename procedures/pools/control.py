@@ -280,7 +280,7 @@ class Control:
                 )
         write = partial(self._pauses.set, pause=pause)
         await self._with_audit("pause", kind, name, note, by, write)
-        self._crew.recall_paused()
+        self._crew.recall_paused(int(name) if kind == PROCEDURE else 0)
         return {"kind": kind, "name": name, **pause.to_plain()}
 
     async def _end_pause(self, args: dict[str, object]) -> object:

@@ -275,6 +275,10 @@ class Gate:
             self.look([name for name in names if name in self.limits], more)
 
     # ------------------------------------------------------------------------------ for people
+    def waiting(self) -> list[int]:
+        """Who waits here."""
+        return list(self._who)
+
     def waits(self, id: int) -> str:
         """What it waits for, "" = it does not wait here."""
         waiter = self._who.get(id)

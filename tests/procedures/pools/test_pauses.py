@@ -125,6 +125,32 @@ def test_nothing_new_of_what_is_paused_begins(kind: str, name: str) -> None:
     at_master(test)
 
 
+@pytest.mark.parametrize("kind", ["type", "procedure"])
+def test_what_is_paused_takes_nobodys_place_in_a_queue(kind: str) -> None:
+    """It begins when its turn comes, does nothing, and nobody else of the queue begins."""
+
+    async def test(lab: Lab, executor: Executor, control: Control) -> None:
+        await control.do("queue.set", {"name": "q", "max_concurrent": 1})
+        ids = []
+        for type_ in ("walk", "locked", "walk"):
+            ids.append(await executor.submit(submission(type_, options=Options(queue="q"))))
+        first, paused, last = ids
+        name = "locked" if kind == "type" else paused
+        await control.do("pause.set", of(kind, name))
+        for id in (first, last):
+            assert (await executor.wait(id, 60_000)).state is State.SUCCESS
+        assert lab.number(f"locked {paused}") == 0
+        third = await executor.submit(submission("walk", options=Options(queue="q")))
+        await asyncio.sleep(2.5)
+        await control.do("pause.end", of(kind, name))
+        await asyncio.sleep(2)
+        assert lab.number(f"locked {paused}") == 0, "the third one has its place"
+        for id in (third, paused):
+            assert (await executor.wait(id, 60_000)).state is State.SUCCESS
+
+    at_master(test)
+
+
 def test_u26_what_is_paused_can_be_aborted_and_its_time_can_end() -> None:
     """A pause holds up neither an operator nor a deadline."""
 

@@ -433,6 +433,38 @@ def test_u17_masters_and_workers_come_and_go(seed: int, remote: bool) -> None:
     simloop.run(main, seed)
 
 
+@pytest.mark.parametrize("what", ["fork", "reset"])
+@pytest.mark.parametrize("failover", [False, True])
+def test_u29_what_goes_back_waits_for_its_turn(what: str, failover: bool) -> None:
+    """A fork, or one that had ended, runs beside the one that has its key, and counts for no
+    limit.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Counts])
+        executor = await office.open(office.executor(office.lab.types))
+        await Control(executor).do("queue.set", {"name": "q", "max_concurrent": 1})
+        ended = await executor.submit(counted("ada"))
+        await executor.wait(ended, 10_000)
+        under_way = [await executor.submit(counted(name)) for name in ("ada", "ada", "bob")]
+        surgeon = executor.surgeon
+        told = await (surgeon.fork if what == "fork" else surgeon.reset)(
+            ended, "once more", "ann", step="work"
+        )
+        again = int(told["forked"]) if what == "fork" else ended
+        if failover:
+            await asyncio.sleep(0.01)
+            await office.close(executor)
+            executor = await office.open(office.executor(office.lab.types))
+        for id in (*under_way, again):
+            assert (await executor.wait(id, 10_000)).state is State.SUCCESS
+        of_ada = [id for _, id, whose in BEGAN if whose == "ada"]
+        assert of_ada.index(under_way[0]) < len(of_ada) - 1 - of_ada[::-1].index(again)
+        await office.close(executor)
+
+    simloop.run(main)
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_u17_whatever_write_is_the_last(after: bool) -> None:
     """The master dies at each write of a keyed queue: the next one goes on in the same order."""
