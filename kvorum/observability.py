@@ -17,30 +17,43 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.ops import Op
 from kv.base.verbs import VERBS
 from kv.client.client import KvClient
 from procedures.engine import executor as executor_module
-from procedures.engine.context import StepContext
+from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.early_steps import Early
+from procedures.engine.records import Record
+from procedures.engine.registry import ProcedureType, StepDef
+from procedures.engine.roster import Live
 from procedures.engine.submission import Submission
 from procedures.engine.turn import Turns
 from txn.client import TxnClient
 from txn.transaction import Transaction
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.metrics import Meter, Observation
     from opentelemetry.trace import Span, SpanKind, Tracer, TracerProvider
+    from opentelemetry.util.types import AttributeValue
+    from prometheus_client.metrics_core import Metric
 
 VARIABLE: Final = "KVORUM_TELEMETRY"
 """Of the environment: nodes and workers start it if it is 1."""
 _NAME: Final = "kvorum"
-_instead: list[tuple[type, str, Any]] = []  # what was there before
+_P = ParamSpec("_P")
+_S = TypeVar("_S")  # whose method it is
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., object])
+_Step = Callable[Concatenate[Turns, Live, Record, ProcedureType, str, _P], Awaitable[_T]]
+_Stepping = Callable[..., Coroutine[object, None, _T]]
+_instead: list[tuple[type, str, object]] = []  # what was there before
 
 
 def start(provider: TracerProvider | None = None) -> None:
@@ -94,7 +107,7 @@ def _backends() -> list[type]:
     return [NativeBackend, HttpBackend]
 
 
-def _around(cls: type, name: str, make: Callable[[Any], Any]) -> None:
+def _around(cls: type, name: str, make: Callable[[_F], Callable[..., object]]) -> None:
     before = getattr(cls, name)
     _instead.append((cls, name, cls.__dict__.get(name, before)))
     setattr(cls, name, functools.wraps(before)(make(before)))
@@ -110,7 +123,7 @@ def carried() -> str:
     return carrier.get("traceparent", "")
 
 
-def _context_of(trace: str) -> Any:
+def _context_of(trace: str) -> Context | None:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     return TraceContextTextMapPropagator().extract({"traceparent": trace}) if trace else None
@@ -124,7 +137,7 @@ class _Spans:
 
     @contextmanager
     def _span(
-        self, name: str, kind: SpanKind, said: Mapping[str, Any], trace: str = ""
+        self, name: str, kind: SpanKind, said: Mapping[str, AttributeValue], trace: str = ""
     ) -> Iterator[Span]:
         """A current span, that says how what is within it ended. `trace`: what it belongs to."""
         from opentelemetry.trace import Status, StatusCode
@@ -145,72 +158,92 @@ class _Spans:
                 raise
 
     # -- submissions
-    def submitting(self, submit: Any) -> Any:
+    def submitting(
+        self, submit: Callable[[_S, str, object, str | None, dict[str, object]], Awaitable[int]]
+    ) -> Callable[..., Coroutine[object, None, int]]:
         async def traced(
-            self_: Any,
+            self_: _S,
             name: str,
             args: object,
             nonce: str | None,
-            options: dict[str, Any] | None = None,
+            options: dict[str, object] | None = None,
         ) -> int:
-            said, trace = {"procedure.type": name}, (options or {}).get("trace", "")
+            within = (options or {}).get("trace")
+            said, trace = {"procedure.type": name}, within if isinstance(within, str) else ""
             with self._span(f"submit {name}", self._kinds.PRODUCER, said, trace) as span:
                 more = {**(options or {}), "trace": carried()}
-                id: int = await submit(self_, name, args, nonce, more)
+                id = await submit(self_, name, args, nonce, more)
                 span.set_attribute(f"{_NAME}.procedure.id", str(id))
                 return id
 
         return traced
 
-    def beginning(self, begin: Any) -> Any:
+    def beginning(
+        self, begin: Callable[Concatenate[_S, Submission, _P], Awaitable[_T]]
+    ) -> Callable[..., Coroutine[object, None, _T]]:
         """Of programs that have an executor of their own."""
 
-        async def traced(self_: Any, sub: Submission, *more: Any) -> Any:
+        async def traced(self_: _S, sub: Submission, *more: _P.args, **named: _P.kwargs) -> _T:
             if not sub.trace and (trace := carried()):
                 sub = replace(sub, trace=trace)
-            return await begin(self_, sub, *more)
+            return await begin(self_, sub, *more, **named)
 
         return traced
 
     # -- steps
-    def context(self, context: Any) -> Any:
-        def traced(self_: Any, *given: Any, **more: Any) -> Any:
-            txn, ctx = context(self_, *given, **more)
+    def context(
+        self, context: Callable[_P, tuple[_T, StepContext]]
+    ) -> Callable[_P, tuple[_T, StepContext]]:
+        def traced(*given: _P.args, **more: _P.kwargs) -> tuple[_T, StepContext]:
+            txn, ctx = context(*given, **more)
             ctx.trace = carried() or ctx.trace
             return txn, ctx
 
         return traced
 
-    def stepping(self, step: Any) -> Any:
+    def stepping(self, step: _Step[_P, _T]) -> _Stepping[_T]:
+        return self._carrying_out("step", step)
+
+    def undoing(self, undo: _Step[_P, _T]) -> _Stepping[_T]:
+        return self._carrying_out("undo", undo)
+
+    def _carrying_out(self, what: str, method: _Step[_P, _T]) -> _Stepping[_T]:
         async def traced(
-            self_: Any, live: Any, record: Any, declared: Any, name: str, *more: Any
-        ) -> Any:
-            with self._step(f"step {record.name}.{name}", record, name):
-                return await step(self_, live, record, declared, name, *more)
+            self_: Turns,
+            live: Live,
+            record: Record,
+            declared: ProcedureType,
+            name: str,
+            *more: _P.args,
+            **named: _P.kwargs,
+        ) -> _T:
+            with self._step(f"{what} {record.name}.{name}", record, name):
+                return await method(self_, live, record, declared, name, *more, **named)
 
         return traced
 
-    def undoing(self, undo: Any) -> Any:
+    def stored_early(
+        self,
+        stored: Callable[
+            [Early, Record, ProcedureType, StepDef, StepTxn, StepContext], Awaitable[_T]
+        ],
+    ) -> Callable[..., Coroutine[object, None, _T]]:
         async def traced(
-            self_: Any, live: Any, record: Any, declared: Any, name: str, *more: Any
-        ) -> Any:
-            with self._step(f"undo {record.name}.{name}", record, name):
-                return await undo(self_, live, record, declared, name, *more)
-
-        return traced
-
-    def stored_early(self, stored: Any) -> Any:
-        async def traced(
-            self_: Any, record: Any, declared: Any, definition: Any, txn: Any, ctx: StepContext
-        ) -> Any:
+            self_: Early,
+            record: Record,
+            declared: ProcedureType,
+            definition: StepDef,
+            txn: StepTxn,
+            ctx: StepContext,
+        ) -> _T:
             with self._step(f"step {record.name}.{record.step}", record, record.step):
                 ctx.trace = carried()
                 return await stored(self_, record, declared, definition, txn, ctx)
 
         return traced
 
-    def _step(self, title: str, record: Any, name: str) -> Any:
-        said = {
+    def _step(self, title: str, record: Record, name: str) -> AbstractContextManager[Span]:
+        said: dict[str, AttributeValue] = {
             "procedure.id": str(record.id),
             "procedure.type": record.name,
             "procedure.step": name,
@@ -221,22 +254,28 @@ class _Spans:
         return self._span(title, self._kinds.CONSUMER, said, record.trace)
 
     # -- transactions and partitions
-    def committing(self, commit: Any) -> Any:
+    def committing(
+        self, commit: Callable[[Transaction], Awaitable[int]]
+    ) -> Callable[[Transaction], Coroutine[object, None, int]]:
         async def traced(self_: Transaction) -> int:
             said = {"txn.start_ts": str(self_.start_ts)}
             with self._span("commit", self._kinds.INTERNAL, said) as span:
-                version: int = await commit(self_)
+                version = await commit(self_)
                 span.set_attribute(f"{_NAME}.txn.commit_ts", str(version))
                 return version
 
         return traced
 
-    def writing(self, write: Any) -> Any:
-        def traced(self_: TxnClient, ops: Any, **more: Any) -> Coroutine[object, None, int]:
+    def writing(
+        self, write: Callable[Concatenate[TxnClient, Sequence[Op], _P], Awaitable[int]]
+    ) -> Callable[..., Coroutine[object, None, int]]:
+        def traced(
+            self_: TxnClient, ops: Sequence[Op], *given: _P.args, **more: _P.kwargs
+        ) -> Coroutine[object, None, int]:
             async def written() -> int:
                 said = {"txn.writes": len(ops)}
                 with self._span("write", self._kinds.INTERNAL, said) as span:
-                    version: int = await write(self_, ops, **more)
+                    version = await write(self_, ops, *given, **more)
                     span.set_attribute(f"{_NAME}.txn.commit_ts", str(version))
                     return version
 
@@ -244,8 +283,12 @@ class _Spans:
 
         return traced
 
-    def asking(self, call: Any) -> Any:
-        async def traced(self_: KvClient, method: int, key: bytes, *args: Any, **more: Any) -> Any:
+    def asking(
+        self, call: Callable[Concatenate[KvClient, int, bytes, _P], Awaitable[_T]]
+    ) -> Callable[..., Coroutine[object, None, _T]]:
+        async def traced(
+            self_: KvClient, method: int, key: bytes, *args: _P.args, **more: _P.kwargs
+        ) -> _T:
             verb = VERBS.get(method)
             name = str(method) if verb is None else verb.name
             where = self_.located(key)
@@ -257,20 +300,7 @@ class _Spans:
 
 
 # ---------------------------------------------------------------------- metrics
-class _Sample(Protocol):
-    name: str
-    labels: Mapping[str, str]
-    value: float
-
-
-class _Family(Protocol):
-    name: str
-    documentation: str
-    type: str
-    samples: Iterable[Any]
-
-
-def bridge(collect: Callable[[], Iterable[Any]], meter: Meter | None = None) -> None:
+def bridge(collect: Callable[[], Iterable[Metric]], meter: Meter | None = None) -> None:
     """Have OpenTelemetry read what /metrics shows, whenever it reads. `collect`: the families of
     prometheus-client, that of kvorum.http.metrics. A family that comes later is found then.
     """
@@ -282,7 +312,7 @@ def bridge(collect: Callable[[], Iterable[Any]], meter: Meter | None = None) -> 
 
 
 class _Bridge:
-    def __init__(self, collect: Callable[[], Iterable[_Family]], meter: Meter) -> None:
+    def __init__(self, collect: Callable[[], Iterable[Metric]], meter: Meter) -> None:
         self._collect, self._meter = collect, meter
         self._known: set[str] = set()
 
@@ -293,7 +323,7 @@ class _Bridge:
                 self._known.add(family.name)
                 self._make(family)
 
-    def _make(self, family: _Family) -> None:
+    def _make(self, family: Metric) -> None:
         meter, read = self._meter, functools.partial(self._read, family.name)
         if family.type == "gauge":
             meter.create_observable_gauge(family.name, [read], description=family.documentation)

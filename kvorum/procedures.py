@@ -27,6 +27,7 @@ from kvorum.api.procedure_events import ProcedureEvent
 from kvorum.sdk.portal import Portal
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import Declared, declaration
 from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
@@ -78,7 +79,7 @@ class AsyncProcedures:
         self, *, state: str | None = None, name: str | None = None
     ) -> list[ProcedureInfo]:
         """The newest PROCEDURE_LIST_DEFAULT that fit, those that ended and are kept included."""
-        wanted: dict[str, Any] = {"state": state, "name": name}
+        wanted: Plain = {"state": state, "name": name}
         rows, before = await self._service.page(wanted)
         while before:
             left = limits.PROCEDURE_LIST_DEFAULT - len(rows)

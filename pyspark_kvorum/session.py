@@ -23,6 +23,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.tls import tls_of
+from kv.base.wire_row import WireRow
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from kv.client.replicas import Replicas
@@ -208,12 +209,12 @@ class Session:
                 code="TABLE_GONE",
             ) from error
 
-    async def ask(self, method: int, *args: object) -> list[Any]:
+    async def ask(self, method: int, *args: object) -> WireRow:
         """A node method whose repetition is harmless, until a definite answer."""
         await self.opened()
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
 
-    async def control(self, what: str, args: dict[str, Any]) -> list[Any]:
+    async def control(self, what: str, args: dict[str, Any]) -> WireRow:
         """Something about a running procedure (procedures/pools/control.py), the same way."""
         packed = msgpack.packb(args, use_bin_type=True)
         return await self.ask(PROC_CONTROL, what, packed)

@@ -10,12 +10,13 @@ They stand where NodeTso and TsoService stand with an oracle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.ports import Rng, Timers
 from kv.base.timestamps import STEP
+from kv.base.wire_row import WireRow
 from tso.client import Patience
 from tso.hybrid import HybridClock
 
@@ -143,7 +144,7 @@ class HybridMaster:
         if (error := self._clock.hear(above)) is not None:
             raise error
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """The node method TSO, of any node. Raises what `hear` and `take` say."""
         if len(args) > 1 and (error := self._clock.hear(args[1])) is not None:
             raise error

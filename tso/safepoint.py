@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Unavailable
 from kv.base.ports import Handle, Timers
 from kv.base.timestamps import physical_ms
+from kv.base.wire_row import WireRow
 from tso.leases import Horizon, Lease, Leases, decode
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class SafepointService:
         """Hold it no more, once that is durable; whether it was held. Raises NotLeader."""
         return self._serving().release(id)
 
-    def rows(self) -> list[list[Any]]:
+    def rows(self) -> list[WireRow]:
         """`[id, at, owner, ttl_ms, age_ms, left_ms]` of every lease, oldest first. Raises
         NotLeader, Unavailable.
         """

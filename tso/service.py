@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
 from kv.base.ports import Clock, Handle, Timers
+from kv.base.wire_row import WireRow
 from tso.oracle import Oracle
 
 Done = Callable[[KvorumError | None], None]
@@ -152,7 +153,7 @@ class TsoService:
         self._oracle.skip(above)
         self._raise()
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """The node method TSO (`Dispatcher.register`)."""
         return [self.take(args[0])]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import KEY_BYTES_MAX, NODES_MAX
 from kv.base.shards import is_shard
+from kv.base.wire_row import WireRow
 
 PARTITION_ID_MAX: Final = (1 << 63) - 1
 _BOUND_BYTES_MAX: Final = 4 + KEY_BYTES_MAX + 1  # table id, key, "the next key"
@@ -41,7 +42,7 @@ class PartitionDescriptor:
     def covers(self, key: bytes) -> bool:
         return self.start <= key and (not self.end or key < self.end)
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         """Without witnesses and shards the row is that of earlier versions."""
         row = [self.id, self.start, self.end, self.epoch, list(self.voters), list(self.learners)]
         if self.shard:

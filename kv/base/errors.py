@@ -46,6 +46,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from kv.base.wire_row import WireRow
+
 Disposition = Literal["no", "restart_txn", "retry", "reroute", "unknown_outcome"]
 
 
@@ -220,7 +222,7 @@ _FALLBACK: dict[str, type[KvorumError]] = {
 }
 
 
-def to_wire(error: KvorumError) -> list[Any]:
+def to_wire(error: KvorumError) -> WireRow:
     """`[class_code, code, message, details]`: plain data for an RPC reply. A class of somebody
     else's travels as the class of this module that it extends.
     """
@@ -230,7 +232,7 @@ def to_wire(error: KvorumError) -> list[Any]:
     return [cls.code, error.code, error.message, error.details]
 
 
-def from_wire(row: list[Any] | tuple[Any, ...]) -> KvorumError:
+def from_wire(row: WireRow | tuple[Any, ...]) -> KvorumError:
     """The error that `to_wire` described. An unknown class becomes a plain `KvorumError`."""
     class_code, code, message, details = row
     return BY_CLASS_CODE.get(class_code, KvorumError)(message, code=code, details=details)

@@ -6,9 +6,10 @@ KvorumError.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.rights import Kind, Resource
+from kv.base.wire_row import WireRow
 
 
 class Nodes(Protocol):
@@ -16,7 +17,7 @@ class Nodes(Protocol):
     (kv.client.client.KvClient).
     """
 
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> WireRow: ...
 
 
 class NodesAt(Nodes, Protocol):
@@ -24,7 +25,7 @@ class NodesAt(Nodes, Protocol):
 
     async def call_at(
         self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
-    ) -> list[Any]: ...
+    ) -> WireRow: ...
 
 
 class NodesById(Protocol):
@@ -32,7 +33,7 @@ class NodesById(Protocol):
 
     async def call_at(
         self, node: int, method: int, *args: object, budget_ms: int = 0
-    ) -> list[Any]: ...
+    ) -> WireRow: ...
 
 
 class Caller(Protocol):
@@ -57,7 +58,7 @@ class Caller(Protocol):
         ...
 
 
-Handler = Callable[[Caller, list[Any]], Awaitable[list[Any]] | list[Any]]
+Handler = Callable[[Caller, WireRow], Awaitable[WireRow] | WireRow]
 
 
 class Methods(Protocol):

@@ -24,6 +24,7 @@ from kv.base.limits import (
 )
 from kv.base.strengths import KEY_SHARE, UPDATE
 from kv.base.timestamps import MAX
+from kv.base.wire_row import WireRow
 
 Options = Mapping[str, Any]
 NONE: Final[Options] = {}
@@ -177,6 +178,6 @@ def check_options(what: str, options: object) -> None:
         check(value)
 
 
-def options_of(r: list[Any], at: int) -> Options:
+def options_of(r: WireRow, at: int) -> Options:
     """The options of a checked request whose fixed arguments end before index `at`."""
     return r[at] or NONE if len(r) > at else NONE

@@ -33,6 +33,7 @@ from kv.base.credentials import NONE, Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge, from_wire, to_wire
 from kv.base.limits import FRAME_BYTES_MAX, LIST_ITEMS_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.methods import PROTOCOL, VERSION
+from kv.base.wire_row import WireRow
 
 HEADER_BYTES: Final = 4
 CONNECTION_RID: Final = 0
@@ -54,7 +55,7 @@ def _no_ext(code: int, data: bytes) -> None:
     raise ValueError(f"extension type {code} of {len(data)} bytes is not allowed")
 
 
-def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
+def decode(body: bytes | memoryview, *, weighed: bool = False) -> WireRow:
     """The message in the body of a frame; `weighed`: of one that nobody trusts
     (kv/base/decode_cost.py).
 
@@ -84,7 +85,7 @@ def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
     return message
 
 
-def requests_of(message: list[Any]) -> list[list[object]]:
+def requests_of(message: WireRow) -> list[list[object]]:
     """The rows of a frame of requests, all of the shape `[rid, method, budget_ms, …]`, three
     unsigned integers first.
 
@@ -210,7 +211,7 @@ class FrameEncoder:
     def __init__(self) -> None:
         self._pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
 
-    def message(self, message: list[Any]) -> bytes:
+    def message(self, message: WireRow) -> bytes:
         """One frame. For hellos and closing errors, which always fit."""
         body = self._pack(message)
         return _header(len(body)) + body
@@ -320,7 +321,7 @@ def node_proof(secret: bytes, server: Hello, node: int) -> bytes:
     return hmac.digest(secret, said, hashlib.sha256)
 
 
-def read_hello(message: list[Any], own_cluster: str) -> Hello:
+def read_hello(message: WireRow, own_cluster: str) -> Hello:
     """The peer's hello. Raises InvalidArgument if it is none, Refused if the two must not talk,
     with the reason.
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from kv.base.errors import KvorumError
 from kv.base.intents import TxnId, txn_id
 from kv.base.ports import Handle
+from kv.base.wire_row import WireRow
 
 INTENT: Final = "intent"  # a write waits for another transaction's intent …
 GUARD: Final = "guard"  # … or for the guard of a serializable one
@@ -60,7 +61,7 @@ class Wait:
         """What must be the same for it to be the same wait for the same holder."""
         return self.node, self.source, self.id, self.holder
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         return list(astuple(self))
 
     @staticmethod
@@ -98,7 +99,7 @@ class Held:
     keys: int = 1  # of the same transaction in the same table, which this row stands for
     strength: str = ""  # of a row lock (kv.base.strengths); "" = of a write, or a read
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         return list(astuple(self))
 
     @staticmethod

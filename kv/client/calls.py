@@ -28,6 +28,7 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
 )
 from kv.base.verbs import VERBS
+from kv.base.wire_row import WireRow
 from kv.client.links import LinkExpired, LinkLost
 from kv.client.router import Location
 
@@ -55,7 +56,7 @@ class Started(NamedTuple):
     does what `call` would have done.
     """
 
-    reply: asyncio.Future[list[Any]]
+    reply: asyncio.Future[WireRow]
     method: int
     key: bytes
     args: tuple[Any, ...]

@@ -55,6 +55,7 @@ from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
 from kv.base.spoken_time import Heard
 from kv.base.tls import TLS_MISMATCH, TLS_REQUIRED, Tls, misfit, why
+from kv.base.wire_row import WireRow
 from kv.client.calls import CUT_OFF, GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
@@ -108,7 +109,7 @@ class KvClient:
 
     # -- the public face
 
-    async def call(self, method: int, key: bytes, *args: object, budget_ms: int = 0) -> list[Any]:
+    async def call(self, method: int, key: bytes, *args: object, budget_ms: int = 0) -> WireRow:
         """The result list of a partition method at the partition of `key`.
 
         Raises KvorumError (see the module).
@@ -191,7 +192,7 @@ class KvClient:
         finally:
             call.last = None  # as in `call`
 
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]:
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> WireRow:
         """The result list of a node method: of the master's at the meta partition's leader, of
         others at the node in use; another one if that is gone.
         """
@@ -206,7 +207,7 @@ class KvClient:
 
     async def call_at(
         self, address: Address, method: int, *args: object, budget_ms: int = 0
-    ) -> list[Any]:
+    ) -> WireRow:
         """The result list of a node method at one node, in one attempt: the caller knows whether
         another one makes sense. Raises Unavailable (UNREACHABLE), too.
         """
@@ -283,7 +284,7 @@ class KvClient:
 
     # -- attempts
 
-    async def _again(self, call: Call, key: bytes, args: tuple[object, ...]) -> list[Any]:
+    async def _again(self, call: Call, key: bytes, args: tuple[object, ...]) -> WireRow:
         """Attempts until one succeeds, a final error or the deadline."""
         while True:
             if call.attempts:

@@ -30,6 +30,7 @@ from kv.base.rpc import (
 )
 from kv.base.spoken_time import Heard, Time
 from kv.base.tls import TLS_REQUIRED, Tls, dial
+from kv.base.wire_row import WireRow
 from kv.client.links import Link
 
 _PING_AFTER_S: Final = PING_MS / 1_000
@@ -135,7 +136,7 @@ class MuxConnection(Link, asyncio.Protocol):
         else:
             self.ready.set_result(hello)
 
-    def _begin(self, message: list[Any]) -> None:
+    def _begin(self, message: WireRow) -> None:
         """What the server says to the proof. If it does not believe it, it says so of each request,
         too, and may serve those that need none.
         """
@@ -171,7 +172,7 @@ class MuxConnection(Link, asyncio.Protocol):
         if frames:
             self._transport.write(frames)
 
-    def _refused(self, row: list[Any], error: KvorumError) -> None:
+    def _refused(self, row: WireRow, error: KvorumError) -> None:
         """A request that cannot be packed fails alone."""
         self._fail(row[0], error)
 

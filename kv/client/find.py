@@ -17,6 +17,7 @@ from kv.base.errors import DeadlineExceeded, TryLater
 from kv.base.limits import REROUTE_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST
 from kv.base.methods import FIND_TXN
 from kv.base.node_methods import NodesAt
+from kv.base.wire_row import WireRow
 
 _ANSWER_MS_MAX: Final = 2_000  # a node that needs longer is asked again
 
@@ -41,7 +42,7 @@ async def find_txn(
         pause_ms = min(2 * pause_ms, REROUTE_WAIT_MS_MAX)
 
 
-def _placed(answer: list[Any]) -> list[int]:
+def _placed(answer: WireRow) -> list[int]:
     """The partitions that may be at few nodes, if the leader of the meta partition says so."""
     return answer[4] if len(answer) > 4 else []
 
@@ -54,7 +55,7 @@ async def _everywhere(
     if anchor is not None or (not others and not nodes):
         return anchor, ""
 
-    async def ask(address: tuple[str, int]) -> list[Any] | None:
+    async def ask(address: tuple[str, int]) -> WireRow | None:
         try:
             return await kv.call_at(address, FIND_TXN, start_ts, budget_ms=budget_ms)
         except TryLater:

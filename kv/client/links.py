@@ -23,13 +23,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import Busy, Unavailable
 from kv.base.intents import NOBODY
 from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, Hello, error_of
+from kv.base.wire_row import WireRow
 
 Reply = asyncio.Future[list[object]]
 
@@ -169,7 +170,7 @@ class Link(ABC):
             self._transmit(rows[:REQUESTS_PER_FRAME_MAX])
             rows = rows[REQUESTS_PER_FRAME_MAX:]
 
-    def received(self, row: list[Any]) -> None:
+    def received(self, row: WireRow) -> None:
         """A reply. One to a request that nobody waits for any more is dropped."""
         entry = self._pending.pop(row[0], None)
         if entry is None:
@@ -296,10 +297,10 @@ class LocalLink(Link):
     def _transmit(self, rows: list[list[object]]) -> None:
         self._submit(self, rows)
 
-    def stand_in(self, row: list[Any]) -> None:
+    def stand_in(self, row: list[object]) -> None:
         raise AssertionError("a node ends whatever it wants to")
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: WireRow) -> None:
         """The dispatcher's side: the row goes to its caller."""
         entry = self._pending.pop(row[0], None)
         if entry is None:  # its time was over

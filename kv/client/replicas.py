@@ -175,7 +175,7 @@ class Replicas:
         at: int,
         args: Sequence[object],
         budget_ms: int,
-    ) -> list[Any] | None:
+    ) -> list[object] | None:
         """The result; None: the leader is to be asked."""
         here = await self._kv.locate(key, budget_ms=budget_ms)
         patience_ms = min(REPLICA_ANSWER_MS, max(1, budget_ms // 4))

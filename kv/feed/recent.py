@@ -30,6 +30,7 @@ from kv.base.keys import from_u64
 from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_RECENT_BYTES_MAX, FEED_WAITERS_MAX
 from kv.base.methods import OP_CHECK
 from kv.base.ports import Handle, Timers
+from kv.base.wire_row import WireRow
 from kv.feed.changes import Row, make_cursor, parse_cursor, row_of, size_of
 from kv.mvcc.records import Lock
 
@@ -38,7 +39,7 @@ LOOK_AGAIN_S: Final = 0.25  # at very many intents
 _by_key = itemgetter(0)
 _highest = attrgetter("highest")
 
-Answer = Callable[[Any, list[Any]], object]
+Answer = Callable[[Any, WireRow], object]
 """(connection, reply row)"""
 
 

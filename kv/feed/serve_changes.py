@@ -4,8 +4,9 @@ is in kv/feed/changes.py.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from kv.base.wire_row import WireRow
 from kv.feed.changes import check_above, size_of, walk, whole_versions
 from kv.feed.recent import Intents, Recent
 from kv.mvcc.view import Versions
@@ -21,12 +22,12 @@ class Applied(Versions, Protocol):
     def top_ts(self) -> int: ...
 
 
-def read_ts_of(r: list[Any]) -> int:
+def read_ts_of(r: WireRow) -> int:
     """The timestamp that the request must wait for, 0 = it is a closed one."""
     return 0 if r[10] else int(r[7])
 
 
-def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
+def changes(state: Applied, recent: Recent, r: WireRow) -> list[object]:
     """The result fields: rows, frontier, cursor, mark, resolved, large. Nothing at or below
     `read_ts` is in flight on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
     """
@@ -51,6 +52,6 @@ def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
     return [rows, frontier, rest, recent.mark, frontier, 0]
 
 
-def bytes_of(result: list[Any]) -> int:
+def bytes_of(result: WireRow) -> int:
     """Of the keys and values in a result."""
     return sum(map(size_of, result[0]))

@@ -28,6 +28,7 @@ from typing import Any, Final
 from kv.base.keys import MAX64, escape, escape_open, from_u64, u64
 from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
+from kv.base.wire_row import WireRow
 from kv.feed.changes import check_above, make_cursor, parse_cursor
 from kv.feed.recent import Recent
 from kv.feed.slices import KEY_EVERY, count, sealed
@@ -45,7 +46,7 @@ _ROW_OVERHEAD: Final = 48
 _version = itemgetter(0)
 
 
-def pairs(state: Versions, recent: Recent, top_ts: int, r: list[Any]) -> list[Any]:
+def pairs(state: Versions, recent: Recent, top_ts: int, r: WireRow) -> list[object]:
     """The result fields. Raises SnapshotTooOld, Corruption, InvalidArgument of a cursor."""
     start, end, upto, limit, above, form, bytes_max, cursor = r[5:]
     recent.begin(top_ts)
@@ -66,7 +67,7 @@ def pairs(state: Versions, recent: Recent, top_ts: int, r: list[Any]) -> list[An
     return [page.rows, rest]
 
 
-def bytes_of(result: list[Any]) -> int:
+def bytes_of(result: WireRow) -> int:
     """Of the keys and values in a result, about."""
     rows = result[0]
     if rows and type(rows[0]) is bytes:

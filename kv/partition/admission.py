@@ -12,6 +12,7 @@ from kv.base.errors import KvorumError
 from kv.base.internal_errors import Faults
 from kv.base.limits import MiB
 from kv.base.methods import GET, PREWRITE, PUT, RANGES, READS, WRITE
+from kv.base.wire_row import WireRow
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
@@ -116,7 +117,7 @@ def by_turns(items: list[Item]) -> list[Item]:
     return [items[n] for n in sorted(range(len(items)), key=before.__getitem__)]
 
 
-def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
+def check_range(d: PartitionDescriptor, r: WireRow, keys: Any) -> None:
     """Raises Moved unless every key of the request lies in the range."""
     if r[1] in RANGES:
         inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))

@@ -17,9 +17,10 @@ as that is near (tso/hybrid.py).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kv.base.methods import FINISH, NEEDS_TIMESTAMP, PARTITION_VERBS, READS
+from kv.base.wire_row import WireRow
 
 _AT: Final = {
     verb.number: verb.claims
@@ -35,14 +36,14 @@ _SAID: Final = {
 }
 
 
-def said(r: list[Any]) -> int:
+def said(r: WireRow) -> int:
     """The highest timestamp that a checked command says was handed out, 0 for none."""
     if r[1] == FINISH:
         return claimed(r)
     return max((r[at] for at in _SAID.get(r[1], ())), default=0)
 
 
-def claimed(r: list[Any]) -> int:
+def claimed(r: WireRow) -> int:
     """The highest timestamp that a checked request of CLAIMING says was handed out."""
     said: list[int]
     if r[1] == FINISH:

@@ -178,7 +178,7 @@ class Collected:
     def see(self, rows: Rows, cur: Cur) -> Sequence[object]:
         return [each.see(rows, cur) for each in self.by_name.values()]
 
-    def note(self, seen: Sequence[Any]) -> None:
+    def note(self, seen: Sequence[object]) -> None:
         for each, what in zip(self.by_name.values(), seen, strict=True):
             each.note(what)
 

@@ -29,6 +29,7 @@ import msgpack
 from kv.base.errors import Corruption
 from kv.base.limits import SHIP_OLD_BYTES_MAX
 from kv.base.timestamps import MAX
+from kv.base.wire_row import WireRow
 from kv.mvcc.guards import At, Guard
 from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
@@ -112,7 +113,7 @@ class Entry:
         )
         self.replies: list[Waiter] = []  # of commands with an effect in here
         self.quiet: list[Waiter] = []  # of commands without one, which saw what is in here
-        self.prewrites: list[list[Any]] = []  # reply rows whose bound is settled when applied
+        self.prewrites: list[WireRow] = []  # reply rows whose bound is settled when applied
         self.parked: list[Any] = []  # requests to look at again when this is applied
         self.batch: Any = None  # the engine's batch, once prepared
         self.shape: Any = None  # it changes the partition (kv.partition.shapes), and nothing else

@@ -14,7 +14,6 @@ The verbs are kv.mvcc's, by way of writes.py. Facts on the hot path are in docs/
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kv.base.errors import KeyLocked, KvorumError
 from kv.base.limits import ENTRY_BYTES_MAX, ENTRY_TARGET_BYTES, SHIP_OLD_BYTES_MAX, KiB
@@ -28,6 +27,7 @@ from kv.base.methods import (
     RESOLVE,
     ROLLBACK,
 )
+from kv.base.wire_row import WireRow
 from kv.mvcc.refusals import OfAnother
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -112,7 +112,7 @@ class Evaluator:
             raise
         return []
 
-    def _put_plain(self, conn: Connection, r: list[Any], ts: int, now_ms: int) -> bool:
+    def _put_plain(self, conn: Connection, r: WireRow, ts: int, now_ms: int) -> bool:
         """The hot path of PUT. False: the old record has a time to live or is a tombstone, take the
         long way.
         """
@@ -192,7 +192,7 @@ class Evaluator:
             self._wake(r, result, m)
         return True
 
-    def _wake(self, r: list[Any], result: list[object], m: Mutations) -> None:
+    def _wake(self, r: WireRow, result: list[object], m: Mutations) -> None:
         """Whose turn a command has brought."""
         if r[1] == RESOLVE:
             whose = r[9] if len(r) > 9 else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, from_wire
+from kv.base.wire_row import WireRow
 from kv.mvcc.gc import Collected, Due, OldVersions, collect, set_safepoint
 from kv.mvcc.view import GcView, Mutations
 from kv.partition.ports import Done
@@ -21,7 +22,7 @@ Start = Callable[..., None]
 """start(method, then, *args): submit an internal command; `then` gets its reply row."""
 
 
-def execute(view: GcView, d: PartitionDescriptor, r: list[Any], m: Mutations) -> list[object]:
+def execute(view: GcView, d: PartitionDescriptor, r: WireRow, m: Mutations) -> list[object]:
     """The result fields of an internal command."""
     if r[1] is META:
         m.others.append(("meta", r[5], r[6]))
@@ -52,7 +53,7 @@ def raise_safepoint(start: Start, safepoint: int, done: Done) -> None:
 def collect_step(start: Start, step: OldVersions | Due, done: Reported) -> None:
     """See PartitionMachine.collect."""
 
-    def then(row: list[Any]) -> None:
+    def then(row: WireRow) -> None:
         done(from_wire(row[2:]) if row[1] else row[2])
 
     start(GC, then, step)

@@ -517,7 +517,7 @@ class PartitionMachine:
         if len(asked.writes) < len(writes):
             self._evaluate(list(compress(writes, map(not_, wait))), 0, None, now_ms)
 
-    def _heard(self, items: list[Item], said: Callable[[list[Any]], int]) -> list[Item]:
+    def _heard(self, items: list[Item], said: Callable[[list[object]], int]) -> list[Item]:
         """Those whose timestamps this node's clock takes: it is above them from now on."""
         hear = self._timestamps.hear
         errors = [hear(ts) if (ts := said(r)) else None for _, r in items]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError
@@ -68,7 +68,7 @@ class Connection(Protocol):
         """Whose commands it sends."""
         ...
 
-    def stand_in(self, row: list[Any]) -> None:
+    def stand_in(self, row: list[object]) -> None:
         """Answer a request about a transaction of somebody else than the author, who may end only
         his own.
         """

@@ -8,8 +8,9 @@ At most `parts - 1` rising keys inside the range; none where nothing is known. B
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from kv.base.wire_row import WireRow
 from kv.partition.sizes import SizeMap
 
 
@@ -23,7 +24,7 @@ class Sized(Protocol):
     def sizes(self) -> SizeMap: ...
 
 
-def parts(state: Sized, r: list[Any]) -> list[Any]:
+def parts(state: Sized, r: WireRow) -> WireRow:
     """The result fields."""
     start, end, wanted = r[5:]
     sizes = state.sizes

@@ -12,7 +12,7 @@ every key of the partition.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base import methods
 from kv.base.errors import KeyLocked
@@ -33,6 +33,7 @@ from kv.base.methods import (
     SCAN_VALUES,
 )
 from kv.base.timestamps import MAX
+from kv.base.wire_row import WireRow
 from kv.feed import serve_changes, version_pairs
 from kv.feed.recent import Recent
 from kv.mvcc.counting_view import Looked
@@ -55,7 +56,7 @@ SCANS: Final = {SCAN: 1, SCAN_VALUES: 3, SCAN_SEALED: 10}
 _OF_NO_TIME: Final = frozenset({PAIRS, PARTS, HELD})
 
 
-def read_ts_of(r: list[Any]) -> int:
+def read_ts_of(r: WireRow) -> int:
     """The timestamp that decides what a read must wait for, 0 = the newest. MAX: it is to be taken
     yet.
     """
@@ -69,20 +70,20 @@ def read_ts_of(r: list[Any]) -> int:
     return ts
 
 
-def read_ts_said(r: list[Any]) -> int:
+def read_ts_said(r: list[object]) -> int:
     """The timestamp that a read names, 0 for none."""
     ts = read_ts_of(r)
     return 0 if ts == MAX and r[1] in FRESH_READS else ts
 
 
-def rows_of(r: list[Any]) -> int:
+def rows_of(r: WireRow) -> int:
     """What a read may cost in one step, in rows of a SCAN."""
     if r[1] in SCANS or r[1] == CHANGES or r[1] == PAIRS:
         return min(int(r[8]), SCAN_STEP_ROWS_MAX) // SCANS.get(r[1], 1) or 1
     return len(r[5]) if r[1] == MGET or r[1] == READ_NOW else 1
 
 
-def bytes_of(r: list[object], result: list[Any]) -> int:
+def bytes_of(r: list[object], result: WireRow) -> int:
     """The bytes of keys and values in the answer to a read."""
     if r[1] == GET:
         return len(result[0] or b"")
@@ -115,7 +116,7 @@ def must_wait(view: Evaluated, r: list[object], read_ts: int) -> Entry | None:
     return None
 
 
-def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
+def _touches(pending: Collection[bytes], r: WireRow) -> bool:
     match r[1]:
         case methods.GET:
             return r[5] in pending
@@ -128,7 +129,7 @@ def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
             return any(start <= key and (not end or key < end) for key in pending)
 
 
-def _meets(bounds: Mapping[bytes, int], r: list[Any], read_ts: int) -> bool:
+def _meets(bounds: Mapping[bytes, int], r: WireRow, read_ts: int) -> bool:
     """Whether the read looks at a key whose bound is at or below its timestamp."""
     match r[1]:
         case methods.GET:
@@ -152,7 +153,7 @@ def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
     return None
 
 
-def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list[Any]:
+def read(state: AppliedState, recent: Recent, r: WireRow, now_ms: int) -> WireRow:
     """The result fields of the reply. Raises KeyLocked, SnapshotTooOld, Corruption."""
     if len(r) > _COUNTED.get(r[1], len(r)) and r[_COUNTED[r[1]]]:
         looked = Looked(state)
@@ -162,7 +163,7 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
 
 
 def _read(
-    state: AppliedState, view: ReadView, recent: Recent, r: list[Any], now_ms: int
+    state: AppliedState, view: ReadView, recent: Recent, r: WireRow, now_ms: int
 ) -> tuple[list[object], int]:
     """And what a scan looked at of newest records. `view` is of `state`: what rows come from."""
     if r[1] == CHANGES:

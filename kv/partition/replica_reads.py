@@ -23,12 +23,13 @@ nobody reads; Raft's ReadIndex. docs/decisions/1430.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import REPLICA_WAIT_MS
 from kv.base.methods import PARTITION_VERBS
 from kv.base.ports import Handle, Timers
 from kv.base.timestamps import physical_ms
+from kv.base.wire_row import WireRow
 from kv.partition.admission import Item, admit
 from kv.partition.counters import PartitionCounters
 from kv.partition.ports import ReplicaPort
@@ -40,7 +41,7 @@ from kv.partition.scheduler import Scheduler
 _AT: Final = {one.number: one.at("applied") for one in PARTITION_VERBS if "applied" in one.fields}
 
 
-def least_applied(r: list[Any]) -> int:
+def least_applied(r: WireRow) -> int:
     """How much of the log a replica must have applied to answer; 0: only the leader may."""
     at = _AT.get(r[1])
     if at is None or len(r) <= at or type(r[at]) is not int:

@@ -37,6 +37,7 @@ from kv.base.limits import (
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, WRITE
 from kv.base.options import options_of
 from kv.base.timestamps import MAX
+from kv.base.wire_row import WireRow
 from kv.mvcc.packed_rows import PackedKeys
 
 Keys = Sequence[bytes]
@@ -51,7 +52,7 @@ _NOT_OF_LOCKS: Final = frozenset({"reads", "ranges", "fence", "stage", "locked"}
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
-def write(r: list[Any]) -> Keys:
+def write(r: WireRow) -> Keys:
     options = r[8] if len(r) > 8 else None
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
@@ -60,7 +61,7 @@ def write(r: list[Any]) -> Keys:
     return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
 
 
-def prewrite(r: list[Any]) -> Keys:
+def prewrite(r: WireRow) -> Keys:
     options = r[10] if len(r) > 10 else None
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
@@ -79,7 +80,7 @@ def prewrite(r: list[Any]) -> Keys:
     )
 
 
-def prewrite_rows(r: list[Any]) -> Keys:
+def prewrite_rows(r: WireRow) -> Keys:
     keys = r[8]
     bytes_max = PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
     if type(r[9]) is bytes:
@@ -93,7 +94,7 @@ def prewrite_rows(r: list[Any]) -> Keys:
     return NO_KEYS  # they are read at once, if at all
 
 
-def write_rows(r: list[Any]) -> Keys:
+def write_rows(r: WireRow) -> Keys:
     options = r[9] if len(r) > 9 else None
     if options and ("reads" in options or "ranges" in options):
         raise InvalidArgument("options reads and ranges are WRITE's: send ops")

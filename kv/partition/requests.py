@@ -21,6 +21,7 @@ from kv.base.fields import PREFIX_BYTES, check_key, integer, too_large
 from kv.base.limits import ENDS_KEYS_MAX, ENDS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.methods import GET, PARTITION_VERBS, PREWRITE, RANGES, WRITE
 from kv.base.timestamps import MAX
+from kv.base.wire_row import WireRow
 from kv.mvcc.packed_rows import PackedKeys
 from kv.partition import request_writes as writes
 from kv.partition.request_writes import NO_KEYS, Keys, outer_reads
@@ -39,11 +40,11 @@ def check_request(r: list[object]) -> Keys:
     return NO_KEYS if rule is None else rule(r)
 
 
-def _key(r: list[Any]) -> Keys:
+def _key(r: WireRow) -> Keys:
     return (r[5],)
 
 
-def _range(r: list[Any]) -> Keys:
+def _range(r: WireRow) -> Keys:
     if r[6] and r[6] < r[5]:
         raise InvalidArgument(
             f"range from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
@@ -59,7 +60,7 @@ def _scan_sealed(r: list[object]) -> Keys:
     return _range(r)
 
 
-def _resolve(r: list[Any]) -> Keys:
+def _resolve(r: WireRow) -> Keys:
     keys: list[bytes] = r[7]
     if len(set(keys)) != len(keys):
         raise InvalidArgument("resolve: a key occurs twice")
@@ -119,7 +120,7 @@ _RULES: Final[dict[int, Callable[[list[Any]], Keys]]] = {
 _CHECKS: Final = {verb.number: (verb.check, _RULES.get(verb.number)) for verb in PARTITION_VERBS}
 
 
-def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
+def first_and_last(r: WireRow, keys: Keys) -> tuple[bytes, bytes] | None:
     """The outermost keys that must lie in the partition, None if there are none (SCAN: the machine
     clips nothing).
     """
@@ -144,7 +145,7 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     return (min(keys), max(keys)) if keys else None
 
 
-def first_key(r: list[Any]) -> bytes | None:
+def first_key(r: WireRow) -> bytes | None:
     """The lowest key of a partition request, None if it has none or is malformed."""
     if type(r[1]) is not int:
         return None

@@ -9,6 +9,7 @@ from kv.base.limits import LOCK_WAIT_MARGIN_MS, LOCK_WAIT_SHARE
 from kv.base.methods import DELETE, PARTITION_VERBS, PREWRITE, PREWRITE_ROWS, PUT, WRITE, WRITE_ROWS
 from kv.base.options import NONE, Options, options_of
 from kv.base.strengths import UPDATE
+from kv.base.wire_row import WireRow
 from kv.partition.admission import Item
 from kv.partition.requests import weight
 
@@ -76,14 +77,14 @@ class Waiter:
         return self.item[1][1] in LEAVES_INTENT
 
 
-def txn_of(r: list[Any]) -> int:
+def txn_of(r: WireRow) -> int:
     """The transaction of a write request, 0 if it is none's."""
     at = _TXN_AT.get(r[1])
     txn: int = 0 if at is None else r[at]
     return txn
 
 
-def keys_of(r: list[Any]) -> Iterable[bytes]:
+def keys_of(r: WireRow) -> Iterable[bytes]:
     """The keys that a write request changes or checks."""
     method = r[1]
     if method in (PUT, DELETE):
@@ -96,7 +97,7 @@ def keys_of(r: list[Any]) -> Iterable[bytes]:
     return keys
 
 
-def wanted_of(r: list[Any]) -> int:
+def wanted_of(r: list[object]) -> int:
     """How strong a lock it wants of its keys (kv.base.strengths)."""
     if r[1] != PREWRITE:
         return UPDATE
@@ -122,7 +123,7 @@ def guarded_of(r: list[object], queued: Iterable[bytes]) -> list[bytes]:
     ]
 
 
-def said(r: list[Any]) -> Options:
+def said(r: WireRow) -> Options:
     """The options of a write request."""
     at = _OPTIONS_AT.get(r[1])
     return NONE if at is None else options_of(r, at)

@@ -484,7 +484,7 @@ class WaitCounters:
         self.deadlocks = 0
 
 
-def _beside(r: list[Any], queue: list[Waiter]) -> bool:
+def _beside(r: list[object], queue: list[Waiter]) -> bool:
     """Whether a weak lock excludes nobody who waits: it need not come after them."""
     wanted = wanted_of(r)
     if wanted == UPDATE:

@@ -16,6 +16,7 @@ from kv.base.options import NONE, Options
 from kv.base.strengths import UPDATE, is_shared
 from kv.base.timestamps import MAX, physical_ms
 from kv.base.verbs import Request
+from kv.base.wire_row import WireRow
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.get import newest
@@ -33,7 +34,7 @@ from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
 from kv.mvcc.write_rows import write_rows
 
-Result = list[Any]
+Result = WireRow
 Handler = Callable[[View, Any, int, int, Mutations], Result]
 """(view, arguments, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
 

@@ -34,6 +34,7 @@ from kv.base.checksum import CRC_OK
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption
 from kv.base.ids import PartitionId
+from kv.base.wire_row import WireRow
 from kv.mvcc.records import corrupt
 from kv.replica.ranges import is_due_here, services, slices
 
@@ -82,7 +83,7 @@ class Head:
     epoch: int = 0  # of the descriptor; earlier versions do not say it
     frozen: tuple[int, int] | None = None
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         return [
             *(_HEAD, self.partition, self.index, self.term, self.start, self.end),
             *(self.top_ts, self.safepoint, self.old_versions, self.live_bytes),

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import KEY_BYTES_MAX, KiB, MiB
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from kv.partition.sizes import SizeMap, rows_of
 from kv.replica.replica import Replica
 
@@ -124,7 +125,7 @@ class SplitPoint:
         self._manager, self._timers = manager, timers
         self._surveys: dict[int, Survey] = {}
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """The handler. Raises NotLeader, Unavailable."""
         partition, how = args
         replica = self._manager.replica(partition)

@@ -18,7 +18,7 @@ intents there, and who may write some of it has the records of his transactions 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base import methods, system
 from kv.base.accounts import Account, Use
@@ -42,6 +42,7 @@ from kv.base.rights import (
 )
 from kv.base.tenants import Tenants
 from kv.base.verbs import NODE_METHODS, RESULT_AT, VERBS, Touches, Verb
+from kv.base.wire_row import WireRow
 
 _AGAIN_MS: Final = 200
 _READ: Final = frozenset({Action.READ})
@@ -129,7 +130,7 @@ class Rights:
         self.identity, self.user, self.tables = identity, identity.name, book.tables
         self.admin = book.superuser(identity.name) and identity.limits is None
 
-    def check(self, row: list[Any]) -> None:
+    def check(self, row: WireRow) -> None:
         """Raises Forbidden, Unauthenticated, Busy (it is not known yet), InvalidArgument,
         NotBelieved.
         """
@@ -193,7 +194,7 @@ class Rights:
             self.allow(frozenset({verb.action}), resource)
         return True
 
-    def _check_anchor(self, row: list[Any]) -> None:
+    def _check_anchor(self, row: list[object]) -> None:
         """Whoever names a record says whose transaction his intents are part of."""
         if self.admin:
             return
@@ -339,7 +340,7 @@ class Rights:
 
     # -- requests to nodes
 
-    def _check_node(self, verb: Verb, row: list[Any]) -> None:
+    def _check_node(self, verb: Verb, row: WireRow) -> None:
         verb.check(row)
         subject, args = verb.resource, row[verb.args_at :]
         action = verb.right(args)
@@ -372,7 +373,7 @@ class Metering:
         self._tenants = tenants
         self._under_way: dict[int, tuple[Use, int, int]] = {}  # rid → it, its method, its rows
 
-    def begin(self, row: list[Any], user: Account, namespace: str, *, asked: bool) -> None:
+    def begin(self, row: WireRow, user: Account, namespace: str, *, asked: bool) -> None:
         """`ended` follows. Raises Busy: then it does not. `namespace`: whose rows they are. Raises
         InvalidArgument, which ends the connection: its id is that of another under way, whose end
         would be counted for both.
@@ -391,7 +392,7 @@ class Metering:
         _of_namespace(use, row)
         self._under_way[row[0]] = use, row[1], _rows_in(row)
 
-    def ended(self, reply: list[Any]) -> None:
+    def ended(self, reply: WireRow) -> None:
         """It is answered so."""
         found = self._under_way.pop(reply[0], None)
         if found is not None:
@@ -419,7 +420,7 @@ def _size(found: object) -> int:
     return sum(map(_size, found)) if isinstance(found, list | tuple) else 0
 
 
-def _rows_in(row: list[Any]) -> int:
+def _rows_in(row: WireRow) -> int:
     """How many a request names. What is not well formed is refused by whom it is for."""
     verb = VERBS.get(row[1])
     if verb is None or verb.touches not in (Touches.KEYS, Touches.ROWS, Touches.OPS):
@@ -467,7 +468,7 @@ def first_key(verb: Verb, row: list[object]) -> bytes | None:
     return found if type(found) is bytes else None
 
 
-def keys_of(verb: Verb, row: list[Any]) -> list[bytes]:
+def keys_of(verb: Verb, row: WireRow) -> list[bytes]:
     """All keys of a request, at least one of each table that it touches. Raises InvalidArgument."""
     at = verb.at(verb.keys)
     try:
@@ -515,7 +516,7 @@ def _unreadable(verb: Verb) -> InvalidArgument:
     return InvalidArgument(f"{verb.name}: its keys are not where docs/reference/rpc.md has them")
 
 
-def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
+def needed_of(verb: Verb, row: WireRow) -> frozenset[Action]:
     """What a request that may write does to rows. A put that asks for no row there is an insert,
     one that asks for a version an update, without a condition both.
     """

@@ -49,6 +49,7 @@ from kv.base.ports import Rng, Timers
 from kv.base.rights import Kind, Resource
 from kv.base.rpc import OK, error_row
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
+from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Rights, first_key
 from kv.server.counters import Counters
 from kv.server.timestamp_connections import Express
@@ -83,7 +84,7 @@ class Connection(Protocol):
         """Whose commands it sends."""
         ...
 
-    def stand_in(self, row: list[Any]) -> None:
+    def stand_in(self, row: list[object]) -> None:
         """Answer a request about a transaction of somebody else than the author, who may end only
         his own.
         """
@@ -168,8 +169,8 @@ class Context(NamedTuple):
         return rights is None or rights.reads_some(kind)
 
 
-Result = list[Any]
-Handler = Callable[[Context, list[Any]], Awaitable[Result] | Result]
+Result = WireRow
+Handler = Callable[[Context, WireRow], Awaitable[Result] | Result]
 
 
 class Dispatcher:
@@ -369,7 +370,7 @@ class Dispatcher:
     def _internal(self, method: int, error: Exception) -> KvorumError:
         return self.faults.answer(error, f"method {method}", unknown=not repeatable(method))
 
-    def _lookup(self, _context: Context, args: list[Any]) -> Result:
+    def _lookup(self, _context: Context, args: WireRow) -> Result:
         found = self._partitions.covering(args[0])
         if found is None:
             raise Unavailable(
@@ -385,7 +386,7 @@ class Dispatcher:
             return [found.to_wire(), list(HERE), 0]
         return [found.to_wire(), list(address), leader]
 
-    def _find_txn(self, context: Context, args: list[Any]) -> Awaitable[Result] | Result:
+    def _find_txn(self, context: Context, args: WireRow) -> Awaitable[Result] | Result:
         anchor = self._partitions.find_txn(args[0])
         rights = context.conn.rights
         if anchor is not None and rights is not None and not rights.sees(anchor):

@@ -33,7 +33,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from kv.base.accounts import USER, Account
 from kv.base.config_values import is_loopback
@@ -83,6 +83,7 @@ from kv.base.spoken_time import ServersTime
 from kv.base.tenants import Tenants
 from kv.base.tls import NODE_NAME, TLS_REQUIRED, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
+from kv.base.wire_row import WireRow
 from kv.server.connection_rights import (
     Deputy,
     Gate,
@@ -137,7 +138,7 @@ class Submitter(Protocol):
 class Answered(Protocol):
     """Where the reply to a request goes."""
 
-    def reply(self, row: list[Any]) -> None: ...
+    def reply(self, row: list[object]) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -208,8 +209,8 @@ class ServerConnection(asyncio.Protocol):
         self._open = False  # requests are taken and replies sent
         self._decoder = FrameDecoder(HELLO_BYTES_MAX, weighed=True)
         self._held = 0  # bytes of that frame which the node has counted
-        self._out: list[list[Any]] = []
-        self._rest: list[list[Any]] = []  # of a frame that the window cut
+        self._out: list[WireRow] = []
+        self._rest: list[WireRow] = []  # of a frame that the window cut
         self._asking: asyncio.Task[None] | None = None  # who it is
         self._in_flight = 0
         self._reply_bytes = _FIRST_REPLY_BYTES
@@ -332,7 +333,7 @@ class ServerConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def _pull(self) -> list[list[Any]] | None:
+    def _pull(self) -> list[WireRow] | None:
         """The requests of the next frame; None: it is not all here."""
         while (message := self._decoder.pull()) is not None:
             self.partial_since = 0.0
@@ -348,7 +349,7 @@ class ServerConnection(asyncio.Protocol):
             self._keep_partial()
         return None
 
-    def _timed(self, message: list[Any]) -> list[list[Any]]:
+    def _timed(self, message: WireRow) -> list[list[object]]:
         """The requests of a frame that may begin with a time. One that this node's clock cannot
         take is the answer to all of them but nodes' orders to each other, which claim nothing.
         """
@@ -589,11 +590,11 @@ class ServerConnection(asyncio.Protocol):
 
     # -- out: kv.server.dispatcher.Connection
 
-    def stand_in(self, row: list[Any], to: Answered | None = None) -> None:
+    def stand_in(self, row: list[object], to: Answered | None = None) -> None:
         """`to`: who is answered instead of this."""
         self._server.stand_in(to or self, row)
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: list[object]) -> None:
         self._in_flight -= 1
         if self.metering is not None:
             self.metering.ended(row)
@@ -720,7 +721,7 @@ class _Deaf(asyncio.Protocol):
         self._ended.resume_writing()
 
 
-def _instead(row: list[Any], error: KvorumError) -> list[object]:
+def _instead(row: WireRow, error: KvorumError) -> list[object]:
     """A reply that cannot be sent: its caller gets an error."""
     return error_row(row[0], error)
 
@@ -966,7 +967,7 @@ class SocketServer:
             conn.flush()
         return within
 
-    def _namespace(self, gate: Gate, row: list[Any]) -> str:
+    def _namespace(self, gate: Gate, row: WireRow) -> str:
         """Whose rows a request is about; empty: it is about none, or of none that is known."""
         partition = row[3] if len(row) > 3 and row[1] < NODE_METHODS else None
         start = self._starts_at(partition) if type(partition) is int else None
@@ -975,7 +976,7 @@ class SocketServer:
         found = gate.book.tables.get(table_of(start))
         return "" if found is None else found.namespace
 
-    def stand_in(self, conn: Answered, row: list[Any]) -> None:
+    def stand_in(self, conn: Answered, row: WireRow) -> None:
         """Have the node find out by itself what became of a transaction."""
         deputy = self._deputy
         assert deputy is not None, "whoever has rights has a node"
@@ -1007,7 +1008,7 @@ class SocketServer:
         assert self._rng is not None, "there is a secret"
         return self._rng.token(_CHALLENGE_BYTES)
 
-    def _proved(self, conn: ServerConnection, row: list[Any]) -> bool:
+    def _proved(self, conn: ServerConnection, row: WireRow) -> bool:
         """Of PROVE; every other order is refused. Raises Forbidden, InvalidArgument."""
         verb = VERBS[row[1]]
         if verb.number == PROVE:

@@ -10,12 +10,13 @@ what it was served from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.intents import Author
 from kv.base.internal_errors import Faults
 from kv.base.rights import Identity
+from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Rights
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
@@ -52,7 +53,7 @@ class Tappable(Connection, Protocol):
     @property
     def peer(self) -> str: ...
 
-    def stand_in(self, row: list[Any], to: Connection | None = None) -> None:
+    def stand_in(self, row: list[object], to: Connection | None = None) -> None:
         """`to`: who is answered instead of this."""
         ...
 
@@ -110,16 +111,16 @@ class _Tapped:
     def rights(self) -> Rights | None:
         return self._conn.rights
 
-    def stand_in(self, row: list[Any]) -> None:
+    def stand_in(self, row: list[object]) -> None:
         self._conn.stand_in(row, self)
 
-    def came(self, requests: list[list[Any]]) -> None:
+    def came(self, requests: list[WireRow]) -> None:
         self.author = self._conn.author
         now = self._monotonic()
         for request in requests:
             self._open[request[0]] = request, now
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: WireRow) -> None:
         found = self._open.pop(row[0], None)
         if found is not None:
             request, began = found

@@ -31,6 +31,7 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.watching import Watcher, WatchSpec
+from procedures.engine.plain_data import Plain
 from txn.commit.trace import CommitTrace
 from txn.shared.wait_terms import USUAL, Terms
 
@@ -208,7 +209,7 @@ class Backend(Protocol):
         """`options`: queue, priority, delay_ms, at_ms, pool."""
         ...
 
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
+    async def control(self, what: str, args: Plain) -> Any:
         """Signals, schedules, limits, surgery: procedures/pools/control.py has the list."""
         ...
 
@@ -241,29 +242,29 @@ class Backend(Protocol):
 
     async def acknowledge(self, procedure: int) -> None: ...
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[Plain]:
         """Worker processes that are here, and what they run."""
         ...
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> Plain:
         """Its id, its master, how much there is of everything, and its settings."""
         ...
 
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+    async def set_settings(self, values: dict[str, int]) -> list[Plain]:
         """Change settings of the running cluster: what became of each. Raises InvalidArgument:
         then none was changed.
         """
         ...
 
-    async def nodes(self) -> list[dict[str, Any]]: ...
+    async def nodes(self) -> list[Plain]: ...
 
-    async def partitions(self) -> list[dict[str, Any]]: ...
+    async def partitions(self) -> list[Plain]: ...
 
-    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+    async def hour(self, after_ms: int = 0) -> list[Plain]:
         """What each node that answers did since then, an hour at most (kvorum/storage/hour.py)."""
         ...
 
-    async def locks(self, every: bool = False) -> dict[str, Any]:
+    async def locks(self, every: bool = False) -> Plain:
         """What is held and who waits for it, in the whole cluster
         (kvorum/storage/cluster_waits.py). `every`: a row for each key.
         """

@@ -10,7 +10,7 @@ Pure; asked where ACCESS comes from somebody: at the native port and at HTTP's r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Forbidden
 from kv.base.rights import Identity
@@ -21,7 +21,7 @@ _GIVES: Final = frozenset(
 UNTIL: Final = "until_ms"  # of token.create: the end of the token that asks
 
 
-def under(me: Identity, what: str, args: Mapping[str, object]) -> dict[str, Any]:
+def under(me: Identity, what: str, args: Mapping[str, object]) -> dict[str, object]:
     """The arguments of ACCESS as this identity may ask for it. Raises Forbidden."""
     given = {name: value for name, value in args.items() if name != UNTIL}
     if what not in _GIVES:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, TTL_MS_MAX, VALUE_BYTES_MAX
 from kv.base.strengths import STRENGTHS
+from procedures.engine.plain_data import Plain
 
 Bytes = bytes | str
 """What users may pass for a key or a value: bytes, or text that is encoded as UTF-8."""
@@ -113,7 +114,7 @@ class SnapshotInfo:
     left_ms: int = 0
     """How long it lives if nobody renews it."""
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Plain:
         """As JSON has it."""
         return {
             "id": str(self.id),
@@ -139,7 +140,7 @@ class Column:
     type: str
     nullable: bool = True
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Plain:
         """As JSON and the arguments of CreateTable have it."""
         return {"name": self.name, "type": self.type, "nullable": self.nullable}
 
@@ -158,9 +159,9 @@ class NamespaceInfo:
     survive: str = ""
     leaders: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Plain:
         """As JSON has it."""
-        data: dict[str, Any] = {"name": self.name, "replicas": self.replicas}
+        data: dict[str, object] = {"name": self.name, "replicas": self.replicas}
         data["tags"] = list(self.tags)
         data |= {"state": self.state, "shard": self.shard}
         return {**data, "survive": self.survive, "leaders": self.leaders}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from procedures.engine.plain_data import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Replay:
     version: int
     before: str
     after: str = ""
-    error: dict[str, Any] | None = None
-    state: dict[str, Any] = field(default_factory=dict)
-    new_state: dict[str, Any] = field(default_factory=dict)
+    error: Plain | None = None
+    state: Plain = field(default_factory=dict)
+    new_state: Plain = field(default_factory=dict)
     wrote: Rows = field(default_factory=dict)
     writes: Rows = field(default_factory=dict)
     effects: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Replay:
         """It would do what it did."""
         return not self.differences and self.before == self.after and self.state == self.new_state
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Plain:
         """For people and JSON."""
         return {
             "id": str(self.procedure),

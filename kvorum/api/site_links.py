@@ -8,12 +8,13 @@ HTTP and SQL.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import NotFound
 from kv.base.limits import SCAN_ROWS_MAX
 from kvorum.api.backend import Backend
 from kvorum.api.model import ScanSpec
+from procedures.engine.plain_data import Plain
 
 SITE_LINK: Final = "kvorum.site"
 SITE_ROLE: Final = "kvorum.site_role"
@@ -23,7 +24,7 @@ CONFLICTS: Final = "conflicts"
 LINKS: Final = "links"
 
 
-async def links(backend: Backend) -> list[dict[str, Any]]:
+async def links(backend: Backend) -> list[dict[str, object]]:
     """`site`, `cluster`, `role`, `tables` ({table, rule, procedure?}), `procedure`, and what it
     `does`.
     """
@@ -43,7 +44,7 @@ async def procedure_of(backend: Backend, site: str) -> int:
     )
 
 
-async def conflicts(backend: Backend, limit: int) -> list[dict[str, Any]]:
+async def conflicts(backend: Backend, limit: int) -> list[dict[str, object]]:
     """The latest of each site: `cluster`, `table`, `key`, what was `kept` (here, there, both), and
     both sides, `here` and `there`, as {version, value}.
     """
@@ -51,7 +52,7 @@ async def conflicts(backend: Backend, limit: int) -> list[dict[str, Any]]:
     return [{"cluster": key.partition("/")[0], **told} for key, told in found]
 
 
-async def _rows(backend: Backend, table: str, spec: ScanSpec) -> list[tuple[str, dict[str, Any]]]:
+async def _rows(backend: Backend, table: str, spec: ScanSpec) -> list[tuple[str, Plain]]:
     try:
         page = await backend.scan(NAMESPACE, table, spec)
     except NotFound:  # this cluster never had a link
@@ -59,7 +60,7 @@ async def _rows(backend: Backend, table: str, spec: ScanSpec) -> list[tuple[str,
     return [(item.key.decode(), json.loads(item.value)) for item in page.items]
 
 
-async def _does(backend: Backend, link: dict[str, Any]) -> str:
+async def _does(backend: Backend, link: Plain) -> str:
     try:
         info = await backend.procedure(int(link["procedure"]), 0)
     except NotFound:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kv.base.errors import InvalidArgument
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import Declared, declaration
 from procedures.engine.typed_values import plain_of
 
@@ -18,7 +19,7 @@ def start_options(
     at: datetime | int | None,
     pool: str,
     attributes: Mapping[str, object] | None = None,
-) -> dict[str, Any]:
+) -> Plain:
     """Only what was given. `at`: a datetime with a time zone, or ms since 1970."""
     found: dict[str, object] = {
         "queue": queue,
@@ -49,7 +50,7 @@ def queue_options(
     debounce_max_ms: int = 0,
     debounce: str = "",
     needs: Mapping[str, float | str] | None = None,
-) -> dict[str, Any]:
+) -> Plain:
     """Of them what was given."""
     found: dict[str, object] = {
         "key": key,

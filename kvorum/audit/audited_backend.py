@@ -17,10 +17,11 @@ from kv.base.throttle import FAILED_LOGINS
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import BatchOp, Record, TableKey
 from kvorum.audit.audit_log import Asker, Key, Stamp, StampLog
+from procedures.engine.plain_data import Plain
 from txn.shared.wait_terms import USUAL, Terms
 
 T = TypeVar("T")
-Known = dict[str, Any]
+Known = Plain
 """Fields of a stamp."""
 _INTERNAL = "INTERNAL"
 _USER_CHARS_MAX: Final = 200  # that a client says who fails to log in

@@ -17,6 +17,7 @@ from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthentica
 from kv.base.methods import COMMIT, COMMITTED, FINISH
 from kv.base.rights import Identity
 from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, RESULT_AT, VERBS, Touches, Verb
+from kv.base.wire_row import WireRow
 from kvorum.api import verbs as _all  # noqa: F401 - every verb is in the table then
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.audit_log import OK, Asker, Key, Stamp, StampLog
@@ -30,7 +31,7 @@ _READ_TS, _START_TS, _COMMIT_TS, _, _TXN, _PROCEDURE = range(len(_NUMBERS))
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 
 
-def _rows(request: list[Any], at: int) -> Sequence[Any]:
+def _rows(request: WireRow, at: int) -> Sequence[Any]:
     """Of packed rows the first and the last."""
     named = request[at]
     return (named[0], named[-1]) if isinstance(request[at + 1], bytes) else named
@@ -89,8 +90,8 @@ class NativeStamps:
         client: str,
         node: int,
         who: Identity | None,
-        request: list[Any],
-        reply: list[Any],
+        request: WireRow,
+        reply: WireRow,
         took_s: float,
     ) -> None:
         method = request[1]
@@ -136,8 +137,8 @@ class NativeStamps:
         client: str,
         node: int,
         asker: Asker | None,
-        request: list[Any],
-        reply: list[Any],
+        request: WireRow,
+        reply: WireRow,
         took_s: float,
     ) -> None:
         """Ends of many transactions: a stamp for each."""
@@ -150,7 +151,7 @@ class NativeStamps:
             common = _SURFACE, client, "FINISH", named, (), OK, took_s
             self._stamps.add(Stamp(*common, 0, start_ts, commit_ts, 0, start_ts, 0, node, asker))
 
-    def _numbers(self, plan: _Plan, request: list[Any], reply: list[Any]) -> list[int]:
+    def _numbers(self, plan: _Plan, request: WireRow, reply: WireRow) -> list[int]:
         """The timestamps and ids of a stamp."""
         found = [0] * len(_NUMBERS)
         for place, at in plan.shown:

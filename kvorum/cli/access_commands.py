@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from kv.base.errors import InvalidArgument, Refused, Unauthenticated
 from kv.base.rights import Action, Kind
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 users = typer.Typer(no_args_is_help=True, help="Users and service accounts.", rich_markup_mode=None)
 groups = typer.Typer(no_args_is_help=True, help="Groups of users.", rich_markup_mode=None)
@@ -255,7 +256,7 @@ def _cell(value: object) -> str:
             return str(value)
 
 
-def _as_text(grant: dict[str, Any]) -> str:
+def _as_text(grant: Plain) -> str:
     dotted = ".".join(part for part in (grant["namespace"], grant["name"]) if part)
     return f"{grant['kind'].partition(' ')[0]}:{dotted}" if dotted else str(grant["kind"])
 

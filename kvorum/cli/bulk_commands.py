@@ -11,6 +11,7 @@ from kvorum.cli.connection import Connect, Json, opened
 from kvorum.cli.message_commands import parsed
 from kvorum.cli.moments import moment
 from kvorum.cli.surgery_commands import Actor, DryRun, Id, Reason, changes
+from procedures.engine.plain_data import Plain
 
 app = typer.Typer(
     no_args_is_help=True, help="How long ended procedures are kept.", rich_markup_mode=None
@@ -106,7 +107,7 @@ def bulk(
     json: Json = False,
 ) -> None:
     """Act on all procedures that fit; print the id of the procedure that does it."""
-    wanted: dict[str, Any] = {"where": where, "type": type_, "state": state, "queue": queue}
+    wanted: Plain = {"where": where, "type": type_, "state": state, "queue": queue}
     wanted |= {"pool": pool, "schedule": schedule, "error": error}
     wanted |= {"ended_from": moment(ended_from, json), "ended_to": moment(ended_to, json)}
     wanted = {name: value for name, value in wanted.items() if value}
@@ -174,12 +175,12 @@ def list_rules(connect: Connect = None, json: Json = False) -> None:
     output.table(("TYPE", "STATE", "KEPT", "MOST"), rows)
 
 
-def _said(state: str, args: str, json: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"state": parsed(state, json)} if state else {}
+def _said(state: str, args: str, json: bool) -> Plain:
+    found: Plain = {"state": parsed(state, json)} if state else {}
     return found | ({"args": parsed(args, json)} if args else {})
 
 
-def _print_point(answer: dict[str, Any]) -> None:
+def _print_point(answer: Plain) -> None:
     for name in ("redone", "undone"):
         if answer.get(name):
             output.lines([f"{name}: {', '.join(answer[name])}"])

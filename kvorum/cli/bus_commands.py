@@ -5,12 +5,13 @@ on if the command is interrupted, and `kvorum proc show ID` tells how far it is.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened, table_of
+from procedures.engine.plain_data import Plain
 
 checkpoints = typer.Typer(
     no_args_is_help=True, help="Copies of every node's data.", rich_markup_mode=None
@@ -108,7 +109,7 @@ def check_setting(name: Setting, connect: Connect = None, json: Json = False) ->
     _applied(_run("kvorum.check_setting", {"name": name}, connect, json), as_json=json)
 
 
-def _applied(answer: dict[str, Any], *, as_json: bool) -> None:
+def _applied(answer: Plain, *, as_json: bool) -> None:
     if not as_json:
         rows = sorted(answer["applied"].items()) + [
             (target, "missing") for target in answer["missing"] if target not in answer["applied"]
@@ -128,7 +129,7 @@ def _table(name: str, table: str, timeout_ms: int, connect: str | None, as_json:
         output.table(("TARGET", "PARTITIONS", "MS"), rows)
 
 
-def _run(name: str, args: dict[str, Any], connect: str | None, as_json: bool) -> dict[str, Any]:
+def _run(name: str, args: Plain, connect: str | None, as_json: bool) -> Plain:
     """Its result; printed already if it is wanted as JSON."""
     with opened(connect, as_json) as db:
         wait_ms = args.get("timeout_ms", _TIMEOUT_MS) + _MORE_MS

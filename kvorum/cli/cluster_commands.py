@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.tls import tls_of
 from kvorum.cli import output
 from kvorum.cli.connection import Clock, Json
+from procedures.engine.plain_data import Plain
 
 if TYPE_CHECKING:
     from kvorum.programs.localcluster import LocalCluster, LocalNode
@@ -297,7 +298,7 @@ def status(data: Data = _DATA, json: Json = False) -> None:
 
     with _cluster(data, json) as cluster:
         running = [node for node in cluster.nodes if node.state() == "running"]
-        answer: dict[str, Any] = {"nodes": [_brief(node) for node in cluster.nodes]}
+        answer: Plain = {"nodes": [_brief(node) for node in cluster.nodes]}
         cuts = _cuts(running)
         for row in answer["nodes"]:
             row["cuts"] = cuts.get(row["id"])
@@ -344,7 +345,7 @@ def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, object]] | Non
     return found
 
 
-def _shown_cuts(cuts: list[dict[str, Any]] | None) -> str:
+def _shown_cuts(cuts: list[Plain] | None) -> str:
     """Of one node, in a cell: `from 2`; `does not hear 3`, `is not heard by 3` of one way."""
     if cuts is None:
         return "?"

@@ -74,7 +74,7 @@ def clients(app: typer.Typer) -> None:
             clients(group.typer_instance)
 
 
-def _said_to(work: Callable[..., object]) -> Callable[..., Any]:
+def _said_to(work: Callable[..., object]) -> Callable[..., object]:
     hints = get_type_hints(work, include_extras=True)
     own = inspect.signature(work).parameters
     more = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from kv.base.errors import AlreadyExists, NotFound, TooLarge
 from kv.base.limits import VALUE_BYTES_MAX
 from kvorum.cli import output
 from kvorum.cli.connection import B64, Connect, Json, OfTable, key_of, opened, record_of, table_of
+from procedures.engine.plain_data import Plain
 
 if TYPE_CHECKING:
     from kvorum.sdk.sync import Database
@@ -106,7 +107,7 @@ def scan(
 ) -> None:
     """Print records in key order, one per line: key, tab, value."""
     ns, name = table_of(table)
-    bounds: dict[str, Any] = {
+    bounds: Plain = {
         what: None if text is None else key_of(text, b64)
         for what, text in (("prefix", prefix), ("start", start), ("end", end))
     }

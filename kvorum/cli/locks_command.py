@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 
 def locks(
@@ -37,7 +38,7 @@ def locks(
         output.lines(["there is more than is shown"])
 
 
-def _tables(found: dict[str, Any]) -> None:
+def _tables(found: Plain) -> None:
     output.table(
         ("HELD", "KIND", "BY TXN", "OWNER", "AGE MS", "TTL MS", "WAITING", "PARTITION", "NODE"),
         [
@@ -75,7 +76,7 @@ def _waiter(row: dict[str, object]) -> tuple[object, ...]:
     return (*waiter, *since, row["holder"] or "-", row["holder_owner"] or "-", row["node"])
 
 
-def _place(row: dict[str, Any]) -> str:
+def _place(row: Plain) -> str:
     """The key, and where; of a guarded range its start and end."""
     key = output.escaped(row["key"])
     if "end" in row:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 if TYPE_CHECKING:
     from kvorum.cluster.force_members import Plan
@@ -172,5 +173,5 @@ def list_partitions(connect: Connect = None, json: Json = False) -> None:
         output.partitions(found)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, object]:
+def _plain(row: Plain) -> dict[str, object]:
     return {**row, "start": output.show(row["start"]), "end": output.show(row["end"])}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kv.base.errors import InvalidArgument
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 queues = typer.Typer(
     no_args_is_help=True, help="Limits of queues, types and pools.", rich_markup_mode=None
@@ -230,7 +231,7 @@ def move_version(
         raise typer.Exit(output.FAILED)
 
 
-def _new_ones(found: dict[str, Any], as_json: bool) -> None:
+def _new_ones(found: Plain, as_json: bool) -> None:
     if as_json:
         output.emit(found)
         return

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kv.base.errors import KvorumError, to_json
 from kvorum.http.wire.codec import plain
 from kvorum.http.wire.codec import show as show_as
+from procedures.engine.plain_data import Plain
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -48,10 +49,10 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def partitions(rows: Sequence[dict[str, object]]) -> None:
     """How each partition stands, a line each."""
 
-    def listed(row: dict[str, Any], name: str) -> str:
+    def listed(row: Plain, name: str) -> str:
         return ",".join(map(str, row.get(name) or ())) or "-"
 
-    def cells(row: dict[str, Any]) -> tuple[object, ...]:
+    def cells(row: Plain) -> tuple[object, ...]:
         lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
         leader = row["leader"] if row.get("leader") is not None else "-"
         replicas = (listed(row, name) for name in ("replicas", "learners", "witnesses"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 from kvorum.cli.moments import moment
 from kvorum.sdk.sync import Database
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
@@ -65,7 +66,7 @@ def search(
     json: Json = False,
 ) -> None:
     """Search for procedures, those that ended and are kept, too."""
-    wanted: dict[str, Any] = {"type": type_, "state": state, "owner": owner, "queue": queue}
+    wanted: Plain = {"type": type_, "state": state, "owner": owner, "queue": queue}
     wanted |= {"pool": pool, "schedule": schedule, "parent": parent, "error": error}
     wanted |= {"where": where, "submitted_from": moment(submitted_from, json)}
     wanted |= {"submitted_to": moment(submitted_to, json), "ended_from": moment(ended_from, json)}
@@ -90,7 +91,7 @@ def search(
         output.lines([f"there may be more: --token {found['token']}"])
 
 
-def _print_counts(counted: dict[str, Any], json: bool) -> None:
+def _print_counts(counted: Plain, json: bool) -> None:
     if json:
         output.emit(counted)
         return
@@ -216,7 +217,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def _print_replay(answer: dict[str, Any]) -> None:
+def _print_replay(answer: Plain) -> None:
     moment = f"the snapshot {answer['at']}"
     output.lines([f"step {answer['step']} of procedure {answer['id']}, on {moment}"])
     output.lines([f"it ended: {answer['before']}; now: {answer['after']}"])
@@ -313,7 +314,7 @@ def _print(info: ProcedureInfo, json: bool) -> None:
         output.lines(["", *trace.rstrip().splitlines()])
 
 
-def _plain(info: ProcedureInfo) -> dict[str, Any]:
+def _plain(info: ProcedureInfo) -> Plain:
     shown = {
         "id": str(info.id),
         "name": info.name,

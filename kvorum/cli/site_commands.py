@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -14,6 +14,7 @@ from kvorum.api.site_links import SITE_LINK, SITE_ROLE
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, errors_shown, opened, table_of
 from kvorum.sdk.sync import Database
+from procedures.engine.plain_data import Plain
 
 app = typer.Typer(
     no_args_is_help=True, help="Links to other clusters, in sync.", rich_markup_mode=None
@@ -85,7 +86,7 @@ def list_links(connect: Connect = None, json: Json = False) -> None:
     output.table(("SITE", "PROCEDURE", "ROLE", "TABLES", "DOES"), rows)
 
 
-def _tables(linked: list[dict[str, Any]]) -> str:
+def _tables(linked: list[Plain]) -> str:
     return " ".join(f"{'.'.join(one['table'])}={one['rule']}" for one in linked)
 
 

@@ -21,6 +21,7 @@ from kv.base.ids import META_PARTITION
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.members import leader_details, others_details
 from kv.base.spoken_time import Time
+from kv.base.wire_row import WireRow
 from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
@@ -258,7 +259,7 @@ class Cluster:
 
     # --------------------------------------------------------------------------- fault injection
 
-    def links(self, _context: object, args: list[Any]) -> list[object]:
+    def links(self, _context: object, args: WireRow) -> list[object]:
         """The node method LINKS. Raises Refused, InvalidArgument."""
         if not self._config.fault_injection:
             raise Refused(

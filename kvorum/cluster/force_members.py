@@ -40,6 +40,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.methods import PING
 from kv.base.node_methods import NodesById
 from kv.base.ports import Rng
+from kv.base.wire_row import WireRow
 from kvorum.local.identity import Identity
 from procedures.master.map.audit import Forced
 from procedures.master.map.replica_methods import GroupView
@@ -76,7 +77,7 @@ class Plan:
     commit: int
     ahead: int
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         id_, action, at, before, after, *rest = astuple(self)
         return [id_, action, at, list(before), list(after), *rest]
 
@@ -126,7 +127,7 @@ class ForceMethod:
         self._keep, self._now_ms = keep, now_ms
         self._key = rng.token(_KEY_BYTES)
 
-    async def handle(self, _context: object, args: list[Any]) -> list[object]:
+    async def handle(self, _context: object, args: WireRow) -> list[object]:
         """See the module. Raises Refused, InvalidArgument."""
         voters, reason, ticket, proved = args
         config = self._config
@@ -236,10 +237,8 @@ class ForceMethod:
                 found.setdefault(view.partition, {})[node] = view
         return found
 
-    async def _ask(
-        self, nodes: Iterable[int], method: int, *args: object
-    ) -> list[list[Any] | None]:
-        async def one(node: int) -> list[Any] | None:
+    async def _ask(self, nodes: Iterable[int], method: int, *args: object) -> list[WireRow | None]:
+        async def one(node: int) -> WireRow | None:
             try:
                 return await self._calls.call_at(node, method, *args, budget_ms=_ASK_MS)
             except KvorumError:

@@ -55,6 +55,7 @@ from kv.base.limits import (
 )
 from kv.base.node_methods import NodesById
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from kvorum.api.verbs import BEAT, BEAT_NOW
 from procedures.master.map.liveness import Health, Liveness
 
@@ -113,7 +114,7 @@ class Heart:
         """Something is urgent: beat soon."""
         self._urgent.set()
 
-    def asked(self, _context: object, args: list[Any]) -> list[Any]:
+    def asked(self, _context: object, args: WireRow) -> list[Any]:
         """The method BEAT_NOW."""
         self._hint = args[0]
         self.hurry()
@@ -292,7 +293,7 @@ class Pulse:
 
     # ------------------------------------------------------------------------------------- beats
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """The method BEAT. Raises NotLeader, Refused (NOT_A_MEMBER)."""
         live = self._live
         if live is None or not self._serves():

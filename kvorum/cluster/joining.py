@@ -20,12 +20,13 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kv.base.config import HYBRID, ORACLE, NodeConfig, split_address
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import JOIN_MS_MAX
+from kv.base.wire_row import WireRow
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
 from kvorum.api.verbs import JOIN, TOKEN_BYTES
@@ -130,7 +131,7 @@ class JoinMethod:
         self._config, self._identity = config, identity
         self._txn, self._procedures, self._learn = txn, procedures, learn
 
-    def handle(self, _context: object, args: list[Any]) -> Awaitable[list[object]]:
+    def handle(self, _context: object, args: WireRow) -> Awaitable[list[object]]:
         """The handler. Raises InvalidArgument, Refused, NotLeader, what `take_in` raises."""
         self._procedures.current()
         address, version, token, proof, witness = (*args, False)[:5]  # optional, the last one

@@ -7,11 +7,11 @@ and many; the others are reached over sockets. What fault injection cut is not r
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from kv.base.errors import Refused, Unavailable
 from kv.base.ids import NodeId
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from kv.client.calls import UNREACHABLE
 from kv.client.channels import Connector, SocketChannels
 from kv.client.client import KvClient
@@ -104,7 +104,7 @@ class NodeCalls:
         self._peers = peers
         self._own = own
 
-    async def call_at(self, node: int, method: int, *args: object, budget_ms: int = 0) -> list[Any]:
+    async def call_at(self, node: int, method: int, *args: object, budget_ms: int = 0) -> WireRow:
         """The result list of a node method at `node`, in one attempt. Raises what
         `KvClient.call_at` raises; Unavailable (UNREACHABLE) while its address is not known.
         """

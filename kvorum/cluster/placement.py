@@ -12,13 +12,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.node_methods import NodesById
 from kv.base.placement import Placement
+from kv.base.wire_row import WireRow
 from kv.replica.replica import Replica
 from kv.replica.verifying import verify_part
 from kvorum.api.cursor import table_id
@@ -205,13 +206,13 @@ class PartitionMethods:
         self._node, self._replicas, self._placed, self._used = node, replicas, placed, used
         self._meta_members, self._leave_meta = meta_members, leave_meta
 
-    async def create(self, _context: object, args: list[Any]) -> list[Any]:
+    async def create(self, _context: object, args: WireRow) -> list[object]:
         """Replicas of all descriptors."""
         for row in args[0]:
             await self._replicas.create(PartitionDescriptor.from_wire(row))
         return [True]
 
-    def campaign(self, _context: object, args: list[Any]) -> list[object]:
+    def campaign(self, _context: object, args: WireRow) -> list[object]:
         """Stand for all that are here and have no leader."""
         for partition in args[0]:
             replica = self._replicas.replica(partition)
@@ -219,7 +220,7 @@ class PartitionMethods:
                 replica.group.campaign()
         return [True]
 
-    async def drop(self, _context: object, args: list[Any]) -> list[object]:
+    async def drop(self, _context: object, args: WireRow) -> list[object]:
         """No replicas of these partitions any more. Raises Unavailable: one is counted on, or it
         is not known now; those before it are gone.
         """
@@ -250,7 +251,7 @@ class PartitionMethods:
             "it. It goes when it is a member no more"
         )
 
-    def verify(self, _context: object, args: list[Any]) -> list[object]:
+    def verify(self, _context: object, args: WireRow) -> list[object]:
         """VERIFY_REPLICA. Raises NotLeader, Corruption."""
         partition, place, key = args
         replica = self._replicas.replica(partition)

@@ -24,6 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.node_methods import NodesAt
 from kv.base.shards import policy_of, proposed_policy
+from kv.base.wire_row import WireRow
 from kvorum.api.verbs import PAST_HOUR, STANDING
 from kvorum.version import VERSION
 from procedures.master.balancing.model import LEVELS
@@ -109,7 +110,7 @@ class Standing:
             replica.descriptor.shard,
         )
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         row = list(astuple(self))
         row[11:15] = [*map(list, row[11:14]), [list(f) for f in row[14]]]
         return row
@@ -147,7 +148,7 @@ async def _ask_one(kv: NodesAt, member: NodeRow, method: int, *args: object) -> 
     return map_
 
 
-async def hours(kv: NodesAt, members: Iterable[NodeRow], after_ms: int) -> list[dict[str, Any]]:
+async def hours(kv: NodesAt, members: Iterable[NodeRow], after_ms: int) -> list[dict[str, object]]:
     """What each member that answers did in the last hour (kvorum/storage/hour.py)."""
     asked = [m for m in members if m.state is not NodeState.GONE and not m.witness]
     told = await asyncio.gather(*(_ask_one(kv, m, PAST_HOUR, after_ms) for m in asked))

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.config import NodeConfig
 from kv.base.errors import Forbidden, KvorumError
 from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
+from kv.base.wire_row import WireRow
 from kv.server.dispatcher import Context
 from kvorum.local.ports import Loop
 from kvorum.local.settings import Settings
@@ -44,6 +45,7 @@ from procedures.bus.targets import node_of, node_target, worker_target
 from procedures.engine import plain_data
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.verbs import BUS_ORDERS, BUS_REPORTS
@@ -162,7 +164,7 @@ class NodeBus:
 
         return push
 
-    def _reports(self, context: Context, args: list[Any]) -> list[object]:
+    def _reports(self, context: Context, args: WireRow) -> list[object]:
         """The method BUS_REPORTS. Raises NotLeader, Forbidden: a user speaks for his workers."""
         if not self._store.tso.leading:
             raise self._store.not_master("the bus is driven by the meta partition's leader")
@@ -202,7 +204,7 @@ class NodeBus:
                     found |= dict.fromkeys(sorted(partitions_of(state.get("bus"))), why)
         return found
 
-    def shown(self, record: Record) -> dict[str, Any]:
+    def shown(self, record: Record) -> Plain:
         """What people see of an operation, beside its record."""
         return phases.shown(record, self.courier)
 

@@ -30,6 +30,7 @@ from kvorum.cluster.catchup import caught_up
 from kvorum.local.settings import Settings
 from procedures.bus.handlers import Handler, Job
 from procedures.bus.settings import known_name
+from procedures.engine.plain_data import Plain
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -104,7 +105,7 @@ class Points:
         """Forget what a process before this one staged: whoever wants it stages it again."""
         shutil.rmtree(self._root / STAGING, ignore_errors=True)
 
-    def stage(self, op: str, state: Engine, manifest: dict[str, Any]) -> None:
+    def stage(self, op: str, state: Engine, manifest: Plain) -> None:
         """Copy the database, under the operation's name. Raises Refused (POINT_EXISTS)."""
         name = manifest["name"]
         if (there := self.read(name)) is not None:
@@ -220,7 +221,7 @@ class MakePoint(_OfPoints):
         manifest = {**job.body, "partitions": rows}
         await self._call(lambda: points.stage(job.op, self._state, manifest))
 
-    async def commit(self, job: Job) -> Any:
+    async def commit(self, job: Job) -> object:
         await self._call(lambda: self.points.commit(job.op, job.body["name"]))
         return len(self._manager.replicas())
 
@@ -245,7 +246,7 @@ class ReadSetting(Handler):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         name, wanted = known_name(job.body["name"]), job.body["version"]
         version, value = await self._settings.read(name, at_least=wanted)
         return {"version": version, "value": value}
@@ -269,7 +270,7 @@ class CatchUp(_OfReplicas):
         super().__init__(manager, state, in_thread)
         self._look, self._stopped = look, stopped
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         since_s = asyncio.get_running_loop().time()
         await self._look()
         count = len(self._replicas(job))

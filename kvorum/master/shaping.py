@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.limits import DECIDE_PAUSE_S
@@ -21,6 +21,7 @@ from kvorum.cluster.members import placed
 from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.storage.store import Store
+from procedures.engine.plain_data import Plain
 from procedures.master.map.groups import Groups
 from procedures.master.map.liveness import Health
 from procedures.master.shape.deciding import Policy
@@ -81,7 +82,7 @@ class Shaping:
             except KvorumError as error:
                 log.info("partitions were not looked at: %s; next round", error)
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> Plain:
         """For people: ExplainPartitions."""
         policy = self.policy()
         return {

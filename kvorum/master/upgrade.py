@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from procedures.engine import core
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry
 
 
-def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> dict[str, Any]:
+def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> Plain:
     """How many live procedures have a name that these declare, and which of them they would not
     run, with the reason: by the rule by which nodes and workers leave a procedure alone.
     """

@@ -30,15 +30,17 @@ from kv.base.errors import Forbidden, InvalidArgument
 from kv.base.limits import TOKEN_TTL_MS_MAX
 from kv.base.ports import Clock, Rng
 from kv.base.rights import PUBLIC, Action, Grant, Kind, Resource
+from kv.base.wire_row import WireRow
 from kv.server.dispatcher import Context
 from kvorum.api.credentials import UNTIL, under
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from sqlproxy.catalog import grants, tokens, users
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.catalog.tokens import Token
 
 T = TypeVar("T")
-Args = dict[str, Any]
+Args = Plain
 _EVERYBODY: Final = "public"
 
 
@@ -71,7 +73,7 @@ class Access:
             "grant.take": self._take,
         }
 
-    async def handle(self, context: Context, args: list[Any]) -> list[object]:
+    async def handle(self, context: Context, args: WireRow) -> list[object]:
         """The node method ACCESS."""
         what, packed = args
         given = plain_data.read(packed, "arguments")
@@ -127,7 +129,7 @@ class Access:
         await users.change_password(t, self._rng, name, _maybe(args, "password"))
         return {"name": name}
 
-    async def _delete(self, t: Writer, args: Args) -> Any:
+    async def _delete(self, t: Writer, args: Args) -> object:
         await users.delete(t, _text(args, "name"))
         return {"name": args["name"]}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base import ops
 from kv.base.config import split_address
@@ -29,6 +29,7 @@ from kv.base.errors import (
 from kv.base.limits import BATCH_OPS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
+from kv.base.wire_row import WireRow
 from kv.client.client import KvClient
 from kv.client.replicas import Replicas
 from kvorum.api import cursor
@@ -321,7 +322,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             raise self._names.in_user_terms(e) from None
 
-    async def end_transaction(self, _context: object, args: list[Any]) -> list[object]:
+    async def end_transaction(self, _context: object, args: WireRow) -> list[object]:
         """The node method END_TXN."""
         return [await self._own.end(args[0], BY_REQUEST)]
 
@@ -376,7 +377,7 @@ class NativeBackend(NativeAdmin):
     async def end_lock(self, id: int) -> None:
         await self._kv.call_node(LOCK_END, id)
 
-    async def _master(self, method: int, *args: object) -> list[Any]:
+    async def _master(self, method: int, *args: object) -> WireRow:
         try:
             return await self._kv.call_node(method, *args)
         except KvorumError as e:

@@ -30,6 +30,7 @@ from kvorum.storage import cluster_waits
 from procedures.bus import settings
 from procedures.engine import plain_data
 from procedures.engine.client import ENDED, ProcedureClient
+from procedures.engine.plain_data import Plain
 from procedures.master.map.audit import all_forced
 from procedures.master.map.nodes import NodeState, all_nodes
 from sqlproxy.catalog import catalog
@@ -152,7 +153,7 @@ class NativeAdmin:
     ) -> int:
         return await self._procedures.submit(name, args, nonce=nonce, options=options)
 
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
+    async def control(self, what: str, args: Plain) -> Any:
         return await self._procedures.control(what, args)
 
     async def access(self, what: str, args: dict[str, object]) -> object:
@@ -194,7 +195,7 @@ class NativeAdmin:
 
     # --------------------------------------------------------------------------------- cluster
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> Plain:
         members = [m for m in await all_nodes(self.catalog) if m.state is not NodeState.GONE]
         map_, known = await partition_map(self._txn), await replica_status.reports(self._kv)
         return {
@@ -218,21 +219,21 @@ class NativeAdmin:
         ]
         return [await self._result(procedure, id, began) for id in ids]
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self) -> list[Plain]:
         found = await all_nodes(self.catalog)
         answer, map_ = await replica_status.ask(self._kv, found), await partition_map(self._txn)
         known = await replica_status.reports(self._kv)
         return replica_status.node_rows(found, map_, answer, await all_forced(self.catalog), known)
 
-    async def partitions(self) -> list[dict[str, Any]]:
+    async def partitions(self) -> list[dict[str, object]]:
         answer = await replica_status.ask(self._kv, await all_nodes(self.catalog))
         known = await replica_status.reports(self._kv)
         return replica_status.partition_rows(await partition_map(self._txn), answer, known)
 
-    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+    async def hour(self, after_ms: int = 0) -> list[dict[str, object]]:
         return await replica_status.hours(self._kv, await all_nodes(self.catalog), after_ms)
 
-    async def locks(self, every: bool = False) -> dict[str, Any]:
+    async def locks(self, every: bool = False) -> dict[str, object]:
         found = await cluster_waits.ask(self._kv, await all_nodes(self.catalog), every=every)
         tables = {
             prefix: await catalog.find_by_id(self.catalog, TableId(table_id(prefix)))

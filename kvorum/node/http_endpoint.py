@@ -8,7 +8,6 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from kvorum import observability
 from kvorum.api.backend import Backend
@@ -34,7 +33,7 @@ def http_server(
     not_ready: Callable[[], str | None],
     stamps: StampLog | None,
     sql_figures: Callable[[], Mapping[str, int]],
-    sql: Callable[..., Awaitable[dict[str, Any]]] | None,
+    sql: Callable[..., Awaitable[dict[str, object]]] | None,
 ) -> HttpApi:
     """The HTTP side of a node, on a socket that listens already."""
     store, port = node.store, sock.getsockname()[1]

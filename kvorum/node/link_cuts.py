@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kv.base.ids import META_PARTITION
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS
 from kv.base.methods import TSO
+from kv.base.wire_row import WireRow
 from kvorum.cluster import handover
 from tso.verbs import TSO_RELAYED
 
@@ -34,7 +35,7 @@ class CutOff:
         hybrid = store.clock is not None  # then any node gives out timestamps
         store.dispatcher.register(TSO_RELAYED, store.tso.handle if hybrid else self._relayed)
 
-    async def _relayed(self, _context: object, args: list[Any]) -> list[object]:
+    async def _relayed(self, _context: object, args: WireRow) -> list[object]:
         """The method TSO_RELAYED: in one attempt. Raises NotLeader while nobody is known to lead,
         and what that attempt raises.
         """

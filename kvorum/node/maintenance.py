@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import NodeConfig, split_address
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
+from kv.base.wire_row import WireRow
 from kv.client.replicas import Site
 from kvorum.api.verbs import OLDEST_INTENT
 from kvorum.cluster.forced_members import Audit
@@ -153,7 +154,7 @@ class Upkeep:
         """What the nodes that answer say about OLDEST_INTENT."""
         calls = self._store.cluster.calls
 
-        async def ask(node: int) -> list[Any] | None:
+        async def ask(node: int) -> WireRow | None:
             try:
                 return await calls.call_at(node, OLDEST_INTENT)
             except KvorumError:

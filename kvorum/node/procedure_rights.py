@@ -7,11 +7,12 @@ procedure or not. HTTP has the same rules (kvorum/http/server/authentication.py)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Forbidden, InvalidArgument, NotFound
 from kv.base.rights import Action, Kind, Resource
 from kv.base.verbs import VERBS
+from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Rights
 from kvorum.api.submissions import is_own, needed, restated, signalled
 from procedures.engine import plain_data
@@ -51,7 +52,7 @@ def check(
     return _check(rights, executor, method, args) if is_about_one(method, args) else None
 
 
-async def _check(rights: Rights, executor: Executor, method: int, args: list[Any]) -> None:
+async def _check(rights: Rights, executor: Executor, method: int, args: WireRow) -> None:
     """Raises Forbidden, InvalidArgument, Unauthenticated, and what the store raises."""
     verb = VERBS[method]
     action, id, said = verb.action, args[0], None
@@ -96,7 +97,7 @@ async def _resource(executor: Executor, kind: Kind, id: object) -> Resource:
     return Resource(kind, str(given["resource"]) if isinstance(given, Mapping) else "")
 
 
-def _id(what: str, said: object) -> Any:
+def _id(what: str, said: object) -> object:
     """Of the procedure that is acted on: what else is said must not choose whose right counts."""
     if not isinstance(said, Mapping):
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
+from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Needs
 from kvorum.api.submissions import is_own, needed
 from kvorum.node.procedure_rights import is_about_one
@@ -47,7 +48,7 @@ class Named:
         """
         self._book, self._current, self._holder_of = book, current, holder_of
 
-    def __call__(self, verb: Verb, row: list[Any], user: str) -> Needs | None:
+    def __call__(self, verb: Verb, row: WireRow, user: str) -> Needs | None:
         if verb.number < NODE_METHODS:
             crew = self._crew()
             return [*map(_runs, pools_of(crew, user, verb, row)), *_begun(crew, verb, row)]

@@ -25,6 +25,7 @@ from kv.base.methods import (
     Check,
 )
 from kv.base.verbs import VERBS
+from kv.base.wire_row import WireRow
 from kv.partition.requests import check_request
 from procedures.engine.store import NOT_HELD
 from txn.client import TxnClient
@@ -40,7 +41,7 @@ class Deputy:
     def __init__(self, kv: Kv, txn: TxnClient) -> None:
         self._kv, self._txn = kv, txn
 
-    async def __call__(self, row: list[Any]) -> list[Any]:
+    async def __call__(self, row: WireRow) -> list[Any]:
         """Raises KvorumError. Keys that are named are read, which ends what is met there as its own
         record says: whose it is, and what became of it, nobody is believed.
         """

@@ -40,6 +40,7 @@ from kv.base.config import (
     place_in,
 )
 from kv.base.errors import InvalidArgument, Unavailable
+from procedures.engine.plain_data import Plain
 
 _STOP_S: Final = 40.0  # a node that takes longer than its own limit hangs
 _LINE_BYTES_MAX: Final = 1 << 20
@@ -282,7 +283,7 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     return found
 
 
-def run(config: NodeConfig, on_ready: Callable[[Sequence[dict[str, Any]]], object]) -> None:
+def run(config: NodeConfig, on_ready: Callable[[Sequence[Plain]], object]) -> None:
     """Run the stores of a machine until a signal; `on_ready` is called once, when all are ready.
 
     Raises InvalidArgument, Unavailable (STORE_ENDED).

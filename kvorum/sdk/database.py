@@ -60,6 +60,7 @@ from kvorum.sdk.snapshots import (
     checked_owner,
 )
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, snapshot_at
+from procedures.engine.plain_data import Plain
 from txn.shared.wait_terms import terms
 
 T = TypeVar("T")
@@ -294,7 +295,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncScheduling, AsyncOperating
 
     # --------------------------------------------------------------------------------- cluster
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> Plain:
         """Its id, its `master` (a node's id, None while there is none), how many `nodes` and
         `partitions` there are, and its `settings` (docs/guides/bus.md).
         """
@@ -306,19 +307,19 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncScheduling, AsyncOperating
         """
         return await self._backend.access(what, dict(args or {}))
 
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+    async def set_settings(self, values: dict[str, int]) -> list[Plain]:
         """Change settings of the running cluster; for each its version, who applies it (`applied`)
         and who has not said so in time (`missing`). Raises InvalidArgument: none was changed.
         """
         return await self._backend.set_settings(values)
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self) -> list[Plain]:
         return await self._backend.nodes()
 
-    async def partitions(self) -> list[dict[str, Any]]:
+    async def partitions(self) -> list[Plain]:
         return await self._backend.partitions()
 
-    async def split(self, partition: int, *, at: Bytes | None = None) -> dict[str, Any]:
+    async def split(self, partition: int, *, at: Bytes | None = None) -> Plain:
         """Split a partition in place at a key of its table, or in the middle: `{"partition",
         "new"}`. Raises Refused (CANNOT_SPLIT), NotFound.
         """
@@ -328,7 +329,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncScheduling, AsyncOperating
         result = await self.wait(await self.submit("kvorum.split_partition", args))
         return {name: result[name] for name in ("partition", "new")}
 
-    async def merge(self, left: int, right: int) -> dict[str, Any]:
+    async def merge(self, left: int, right: int) -> Plain:
         """Merge two neighbours in place into the lower one: `{"partition", "gone"}`. Raises Refused
         (CANNOT_MERGE), NotFound.
         """
@@ -338,7 +339,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncScheduling, AsyncOperating
             )
         )
 
-    async def locks(self, *, every: bool = False) -> dict[str, Any]:
+    async def locks(self, *, every: bool = False) -> Plain:
         """Who holds which keys and who waits for them, in the whole cluster: `locks` (those that
         are waited for first, then the oldest), `waits`, `missing` (ids of nodes that did not
         answer), `more` (lists were cut). A transaction's keys of one table that nobody waits for

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,9 +23,10 @@ from kvorum.api.model import ProcedureInfo
 from kvorum.api.replays import Replay
 from kvorum.api.submit_options import moment_ms
 from kvorum.sdk.tables import snapshot_at
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import Declared, declaration
 
-Answer = dict[str, Any]
+Answer = Plain
 
 
 class AsyncOperating:
@@ -84,7 +86,7 @@ class AsyncOperating:
         reason: str,
         *,
         step: str = "",
-        state: dict[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: object = None,
         undo: str = "undo",
         children: str = "refuse",
@@ -110,7 +112,7 @@ class AsyncOperating:
         reason: str,
         *,
         step: str = "",
-        state: dict[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: object = None,
         dry_run: bool = False,
         actor: str = "",
@@ -128,17 +130,17 @@ class AsyncOperating:
         what: str,
         reason: str,
         *,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         dry_run: bool = False,
         actor: str = "",
-        **wanted: Any,
+        **wanted: object,
     ) -> Answer:
         """One action on all procedures that fit (`search` has the filters): "abort", "retry",
         "bypass", "reset", "signal" (`options={"name": …, "payload": …}`), "pause", "resume",
         "forget". A durable procedure does it, whose `id` this gives; its result says how many were
         `changed`, `unchanged` and `refused`. `dry_run`: `count`, and the first `items`.
         """
-        request: dict[str, Any] = {"what": what, "reason": reason, "actor": actor or myself()}
+        request: dict[str, object] = {"what": what, "reason": reason, "actor": actor or myself()}
         request |= {"filter": _filter(wanted), "options": options or {}, "dry_run": dry_run}
         if not dry_run:
             request["key"] = self._rng.token(12).hex()
@@ -185,7 +187,7 @@ class AsyncOperating:
         request = {"resource": resource, "holder": str(holder) if holder else None}
         return await self._operate("steal", reason, actor, **request, dry_run=dry_run)
 
-    async def search(self, *, limit: int = 100, token: str = "", **wanted: Any) -> Answer:
+    async def search(self, *, limit: int = 100, token: str = "", **wanted: object) -> Answer:
         """Procedures that fit all of this, as long as they are kept: `items` (ProcedureInfo), and a
         `token` with which to ask on; "": these are all. What has not ended comes first, the newest
         first; then what has, the last to end first; by attributes the newest submission first.
@@ -202,7 +204,7 @@ class AsyncOperating:
         found = dict(await self._backend.control("search", request))
         return {**found, "items": [ProcedureInfo.of(one) for one in found["items"]]}
 
-    async def count_procedures(self, **wanted: Any) -> Answer:
+    async def count_procedures(self, **wanted: object) -> Answer:
         """How many fit (see `search`), of each type and state; `more`: of very many not all are
         counted.
         """
@@ -233,11 +235,9 @@ class AsyncOperating:
         types = declaration(code)
         return await replayed(self._backend, procedure, types, step=step, last=last, at=moment)
 
-    async def audit(
-        self, procedure: int = 0, *, limit: int = 100, before: int = 0
-    ) -> list[dict[str, Any]]:
+    async def audit(self, procedure: int = 0, *, limit: int = 100, before: int = 0) -> list[Plain]:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
-        found: list[dict[str, Any]] = []
+        found: list[Plain] = []
         while True:  # one answer has looked at so many at most
             said = {"id": procedure or None, "limit": limit - len(found), "before": before or None}
             page = await self._backend.control("audit.page", said)
@@ -246,11 +246,11 @@ class AsyncOperating:
             if not before or len(found) >= limit:
                 return found
 
-    async def sites(self) -> list[dict[str, Any]]:
+    async def sites(self) -> list[Plain]:
         """The links to other clusters, and what each of them does (docs/guides/sites.md)."""
         return await site_links.links(self._backend)
 
-    async def site_conflicts(self, *, limit: int = 100) -> list[dict[str, Any]]:
+    async def site_conflicts(self, *, limit: int = 100) -> list[Plain]:
         """The latest keys that two clusters wrote, neither knowing of it, and what was kept."""
         return await site_links.conflicts(self._backend, limit)
 
@@ -266,7 +266,7 @@ class AsyncOperating:
         return dict(await self._backend.control(what, request))
 
 
-def _filter(wanted: dict[str, Any]) -> dict[str, Any]:
+def _filter(wanted: dict[str, object]) -> Plain:
     """As a request says it."""
     return {
         name: moment_ms(name, value) if isinstance(value, datetime) else value

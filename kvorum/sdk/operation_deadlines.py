@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 from kv.base.errors import DeadlineExceeded, KvorumError, UnknownOutcome
 from kvorum.api.backend import Backend, Session
+from procedures.engine.plain_data import Plain
 from procedures.verbs import ProcControl
 
 READS: Final = frozenset(
@@ -81,7 +82,7 @@ class _Bounded:
 
         return call
 
-    def _details(self) -> dict[str, Any]:
+    def _details(self) -> Plain:
         txn = getattr(self._inner, "id", None)
         return {} if txn is None else {"txn": str(txn)}
 

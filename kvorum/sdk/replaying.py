@@ -38,6 +38,7 @@ from kvorum.api.watching import WatchSpec
 from procedures.engine import core, plain_data, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.core import Ran, RunStep, RunUndo
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Children, Fail, State
 from procedures.engine.records import Entry, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -198,7 +199,7 @@ class _Reads:
             resume = rows[-1][0] if reverse else rows[-1][0] + b"\x00"
         return ScanPage(rows, resume, self.start_ts)
 
-    async def _apart(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _apart(self, work: Coroutine[object, None, T]) -> T:
         """The database's own connections are none of the step's effects."""
         loop = asyncio.get_running_loop()
         return await loop.create_task(work, context=self._context.copy())
@@ -222,7 +223,7 @@ _effects: ContextVar[list[str] | None] = ContextVar("effects", default=None)
 _hooked: list[bool] = []
 
 
-def _hook(event: str, args: tuple[Any, ...]) -> None:
+def _hook(event: str, args: tuple[object, ...]) -> None:
     if event not in _REFUSED and event != "open":
         return
     found = _effects.get()
@@ -234,7 +235,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     raise Refused(f"a replay has no effects outside: {told}", code="REPLAY_EFFECT")
 
 
-def _writes(args: tuple[Any, ...]) -> bool:
+def _writes(args: tuple[object, ...]) -> bool:
     mode = args[1] if len(args) > 1 else None
     return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
@@ -324,7 +325,7 @@ async def _executed(
 
 
 async def _judged(
-    replay: Replay, then: _Then, types: Registry, txn: StepTxn, ctx: StepContext, ended: Any
+    replay: Replay, then: _Then, types: Registry, txn: StepTxn, ctx: StepContext, ended: object
 ) -> None:
     match ended:  # type: ignore[exhaustive-match]
         case Returned(None, data):  # an undo
@@ -385,8 +386,8 @@ async def _children(backend: Backend, then: _Then) -> Any:
     return tuple(child_of(one[0]) for one in found if one is not None)
 
 
-def _state(record: Record) -> dict[str, Any]:
-    told: dict[str, Any] = {"state": record.state.name, "step": record.step}
+def _state(record: Record) -> Plain:
+    told: dict[str, object] = {"state": record.state.name, "step": record.step}
     if record.state is State.SUCCESS:
         return told | {"result": plain_data.decode(record.result)}
     if record.error is not None:
@@ -394,7 +395,7 @@ def _state(record: Record) -> dict[str, Any]:
     return told | {"ctx_state": plain_data.decode(record.data)}
 
 
-def _plain_error(error: KvorumError) -> dict[str, Any]:
+def _plain_error(error: KvorumError) -> Plain:
     return {"code": error.code, "message": error.message, "details": dict(error.details)}
 
 

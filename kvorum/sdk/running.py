@@ -22,6 +22,7 @@ from kvorum.sdk.operating import myself
 from kvorum.sdk.operation_deadlines import MARGIN_MS
 from kvorum.sdk.tables import snapshot_at
 from procedures.engine.client import Earlier
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
@@ -196,7 +197,7 @@ class AsyncRunning:
         Raises what its validator says of it (UPDATE_REFUSED, or that one's code): then nothing is.
         """
         timeout_ms = self.patience_ms if timeout_ms is None else timeout_ms
-        request: dict[str, Any] = {"id": procedure, "name": name, "args": args}
+        request: Plain = {"id": procedure, "name": name, "args": args}
         request["key"] = key = key or self._rng.token(12).hex()
         left_ms = timeout_ms
         while True:
@@ -242,7 +243,7 @@ class AsyncRunning:
         key_burst: int = 0,
         aging_ms: int = 0,
         weights: Mapping[str, int] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
         and how many begin per second, or `rate`: "100/1h"; 0 = no limit. What is left out is as if
         it had never been set.
@@ -253,26 +254,26 @@ class AsyncRunning:
         aging_ms                        waiting for so long counts as one priority; 0 = not
         weights                         key → how many turns it has, in place of 1
         """
-        request: dict[str, Any] = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
+        request: dict[str, object] = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
         request["rate_per_s"] = rate_per_s
-        more: dict[str, Any] = {"rate": rate, "burst": burst, "key_rate": key_rate}
+        more: dict[str, object] = {"rate": rate, "burst": burst, "key_rate": key_rate}
         more |= {"key_burst": key_burst, "aging_ms": aging_ms, "weights": dict(weights or {})}
         request |= {what: value for what, value in more.items() if value}  # older nodes know less
         if key_concurrent != 1:
             request["key_concurrent"] = key_concurrent
         return dict(await self._backend.control("queue.set", request))
 
-    async def queue(self, name: str) -> dict[str, Any]:
+    async def queue(self, name: str) -> Plain:
         """What waits in a queue: how many, the oldest, and the same of each key (of the
         QUEUE_KEYS_SHOWN_MAX that have most).
         """
         return dict(await self._backend.control("queue.show", {"name": name}))
 
-    async def queues(self) -> list[dict[str, Any]]:
+    async def queues(self) -> list[Plain]:
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return list(await self._backend.control("queue.list", {}))
 
-    async def versions(self, name: str | Declared | None = None) -> list[dict[str, Any]]:
+    async def versions(self, name: str | Declared | None = None) -> list[Plain]:
         """The versions of procedure types, or of one: how many live procedures each has, its share
         of new ones, which workers have it, and whether these are safe to stop.
         """
@@ -288,18 +289,18 @@ class AsyncRunning:
         percent: float | None = None,
         drain: int | None = None,
         undrain: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Choose the version that new procedures of a type begin with: the `default` (0 = the
         newest), and `percent` of them with `ramp` (0 = none). `drain`: none begins with this one
         any more; `undrain`: they may again. What is left out stays as it is.
         """
-        request: dict[str, Any] = {"default": default, "ramp": ramp, "percent": percent}
+        request: dict[str, object] = {"default": default, "ramp": ramp, "percent": percent}
         request |= {"drain": drain, "undrain": undrain}
         said = {what: value for what, value in request.items() if value is not None}
         said["name"] = procedure_name(name)
         return dict(await self._backend.control("version.set", said))
 
-    async def roll_back_version(self, name: str | Declared) -> dict[str, Any]:
+    async def roll_back_version(self, name: str | Declared) -> Plain:
         """New procedures of a type begin with the version that they began with before."""
         request = {"name": procedure_name(name)}
         return dict(await self._backend.control("version.rollback", request))
@@ -313,12 +314,12 @@ class AsyncRunning:
         dry_run: bool = False,
         partial: bool = False,
         reason: str = "",
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Let live procedures of a type (of version `from_`, 0 = of all others) go on with another
         version, where the rule of `kvorum proc check-upgrade` allows it. Raises Refused
         (NOT_MOVABLE, with their ids): some cannot, and none is moved (`partial`: the others are).
         """
-        request: dict[str, Any] = {"name": procedure_name(name), "to": to, "from": from_ or None}
+        request: dict[str, object] = {"name": procedure_name(name), "to": to, "from": from_ or None}
         request |= {"reason": reason or None, "actor": myself(), "dry_run": True, "partial": True}
         found = await self._moves(request)
         if dry_run:
@@ -334,9 +335,9 @@ class AsyncRunning:
             )
         return await self._moves(request | {"dry_run": False})
 
-    async def _moves(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _moves(self, request: dict[str, object]) -> Plain:
         """Request after request, for there may be many."""
-        found: dict[str, Any] = {}
+        found: Plain = {}
         after = ""
         while True:
             page = await self._backend.control("version.move", request | {"after": after or None})
@@ -401,6 +402,6 @@ class AsyncRunning:
             found += [decode_record(row, "a live procedure") for row in page]
         return found
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[Plain]:
         """The worker processes that are here: pool, slots, what each runs."""
         return await self._backend.workers()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
 from kvorum.api.submit_options import moment_ms
 from kvorum.sdk.operating import myself
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
 from procedures.engine.registry import Declared
 
@@ -43,7 +43,7 @@ class AsyncScheduling:
         queue: str = "",
         priority: int | None = None,
         pool: str = "",
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Start a procedure at the times of a clock, once for each; by its name an existing
         schedule is changed in place: what it did so far, and a pause, stay.
 
@@ -57,7 +57,7 @@ class AsyncScheduling:
                      older than `catch_up_ms` (0 = however old)
         Raises InvalidArgument, NotFound (no such procedure), Busy.
         """
-        request: dict[str, Any] = {"name": name, "procedure": procedure_name(procedure)}
+        request: dict[str, object] = {"name": name, "procedure": procedure_name(procedure)}
         request |= {"args": args, "zone": zone, "missed": missed, "queue": queue}
         request |= {"priority": priority, "pool": pool}
         more = {
@@ -80,9 +80,9 @@ class AsyncScheduling:
         """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
         await self._backend.control("schedule.remove", {"name": name})
 
-    async def schedules(self) -> list[dict[str, Any]]:
+    async def schedules(self) -> list[Plain]:
         """All of them, by name, with the next time and the last run of each."""
-        found: list[dict[str, Any]] = []
+        found: list[Plain] = []
         while True:  # one answer has so many at most
             after = {"after": found[-1]["name"]} if found else {}
             page = await self._backend.control("schedule.list", after)
@@ -95,14 +95,14 @@ class AsyncScheduling:
         self, name: str, count: int = 10, *, after: datetime | int | None = None
     ) -> list[int]:
         """The next nominal times of a schedule, in ms since 1970. Raises NotFound."""
-        request: dict[str, Any] = {"name": name, "count": count}
+        request: dict[str, object] = {"name": name, "count": count}
         if after is not None:
             request["after_ms"] = moment_ms("after", after)
         return list((await self._backend.control("schedule.times", request))["times"])
 
     async def trigger_schedule(
         self, name: str, *, overlap: str = "", key: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Start what a schedule starts, now, also while it is paused; `started` has its id, unless
         it waits for the run before, or does not run (`overlap`: that of the schedule, if left
         out). The same `key` acts once. Raises NotFound.
@@ -118,19 +118,17 @@ class AsyncScheduling:
         *,
         overlap: str = "buffer_all",
         key: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Start what a schedule starts for each of its times from `start` on, before `end`: one
         after the other, if `overlap` does not say otherwise. The same `key` acts once. Raises
         NotFound, TooLarge: then nothing.
         """
-        request: dict[str, Any] = {"name": name, "overlap": overlap}
+        request: dict[str, object] = {"name": name, "overlap": overlap}
         request["key"] = key or self._rng.token(12).hex()
         request |= {"from_ms": moment_ms("start", start), "to_ms": moment_ms("end", end)}
         return dict(await self._backend.control("schedule.backfill", request))
 
-    async def pause(
-        self, kind: str, name: str | int, note: str, *, actor: str = ""
-    ) -> dict[str, Any]:
+    async def pause(self, kind: str, name: str | int, note: str, *, actor: str = "") -> Plain:
         """Let no step begin of a "procedure" (its id), "type", "queue" or "pool", or nothing of a
         "schedule", until `resume`; steps under way come to their end. `note`: why. Raises NotFound,
         Refused (ENDED).
@@ -143,6 +141,6 @@ class AsyncScheduling:
         request = {"kind": kind, "name": str(name), "actor": actor or myself()}
         await self._backend.control("pause.end", request)
 
-    async def pauses(self) -> list[dict[str, Any]]:
+    async def pauses(self) -> list[Plain]:
         """Everything that is paused, by whom, since when and why."""
         return list(await self._backend.control("pause.list", {}))

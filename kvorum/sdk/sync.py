@@ -45,6 +45,7 @@ from kvorum.sdk.held_locks import AsyncLock
 from kvorum.sdk.operating import Answer
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.registry import Declared
 from txn.commit.trace import CommitTrace
@@ -723,7 +724,7 @@ class Database(Facade[AsyncDatabase]):
         """
         self._call(self._async.abort_transaction(txn))
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Plain:
         """Its id, its `master` (a node's id, None while there is none), how many `nodes` and
         `partitions` there are, and its `settings` (docs/guides/bus.md).
         """
@@ -735,31 +736,31 @@ class Database(Facade[AsyncDatabase]):
         """
         return self._call(self._async.access(what, args))
 
-    def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+    def set_settings(self, values: dict[str, int]) -> list[Plain]:
         """Change settings of the running cluster; for each its version, who applies it (`applied`)
         and who has not said so in time (`missing`). Raises InvalidArgument: none was changed.
         """
         return self._call(self._async.set_settings(values))
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[Plain]:
         return self._call(self._async.nodes())
 
-    def partitions(self) -> list[dict[str, Any]]:
+    def partitions(self) -> list[Plain]:
         return self._call(self._async.partitions())
 
-    def split(self, partition: int, *, at: Bytes | None = None) -> dict[str, Any]:
+    def split(self, partition: int, *, at: Bytes | None = None) -> Plain:
         """Split a partition in place at a key of its table, or in the middle: `{"partition",
         "new"}`. Raises Refused (CANNOT_SPLIT), NotFound.
         """
         return self._call(self._async.split(partition, at=at))
 
-    def merge(self, left: int, right: int) -> dict[str, Any]:
+    def merge(self, left: int, right: int) -> Plain:
         """Merge two neighbours in place into the lower one: `{"partition", "gone"}`. Raises Refused
         (CANNOT_MERGE), NotFound.
         """
         return self._call(self._async.merge(left, right))
 
-    def locks(self, *, every: bool = False) -> dict[str, Any]:
+    def locks(self, *, every: bool = False) -> Plain:
         """Who holds which keys and who waits for them, in the whole cluster: `locks` (those that
         are waited for first, then the oldest), `waits`, `missing` (ids of nodes that did not
         answer), `more` (lists were cut). A transaction's keys of one table that nobody waits for
@@ -1157,7 +1158,7 @@ class Database(Facade[AsyncDatabase]):
         key_burst: int = 0,
         aging_ms: int = 0,
         weights: Mapping[str, int] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
         and how many begin per second, or `rate`: "100/1h"; 0 = no limit. What is left out is as if
         it had never been set.
@@ -1183,17 +1184,17 @@ class Database(Facade[AsyncDatabase]):
             )
         )
 
-    def queue(self, name: str) -> dict[str, Any]:
+    def queue(self, name: str) -> Plain:
         """What waits in a queue: how many, the oldest, and the same of each key (of the
         QUEUE_KEYS_SHOWN_MAX that have most).
         """
         return self._call(self._async.queue(name))
 
-    def queues(self) -> list[dict[str, Any]]:
+    def queues(self) -> list[Plain]:
         """Everything that has a limit, or waits for one: how many run, how many wait."""
         return self._call(self._async.queues())
 
-    def versions(self, name: str | Declared | None = None) -> list[dict[str, Any]]:
+    def versions(self, name: str | Declared | None = None) -> list[Plain]:
         """The versions of procedure types, or of one: how many live procedures each has, its share
         of new ones, which workers have it, and whether these are safe to stop.
         """
@@ -1208,7 +1209,7 @@ class Database(Facade[AsyncDatabase]):
         percent: float | None = None,
         drain: int | None = None,
         undrain: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Choose the version that new procedures of a type begin with: the `default` (0 = the
         newest), and `percent` of them with `ramp` (0 = none). `drain`: none begins with this one
         any more; `undrain`: they may again. What is left out stays as it is.
@@ -1219,7 +1220,7 @@ class Database(Facade[AsyncDatabase]):
             )
         )
 
-    def roll_back_version(self, name: str | Declared) -> dict[str, Any]:
+    def roll_back_version(self, name: str | Declared) -> Plain:
         """New procedures of a type begin with the version that they began with before."""
         return self._call(self._async.roll_back_version(name))
 
@@ -1232,7 +1233,7 @@ class Database(Facade[AsyncDatabase]):
         dry_run: bool = False,
         partial: bool = False,
         reason: str = "",
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Let live procedures of a type (of version `from_`, 0 = of all others) go on with another
         version, where the rule of `kvorum proc check-upgrade` allows it. Raises Refused
         (NOT_MOVABLE, with their ids): some cannot, and none is moved (`partial`: the others are).
@@ -1271,7 +1272,7 @@ class Database(Facade[AsyncDatabase]):
         """The durable records of everything that has not ended. Not over HTTP."""
         return self._call(self._async.live_records())
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[Plain]:
         """The worker processes that are here: pool, slots, what each runs."""
         return self._call(self._async.workers())
 
@@ -1296,7 +1297,7 @@ class Database(Facade[AsyncDatabase]):
         queue: str = "",
         priority: int | None = None,
         pool: str = "",
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Start a procedure at the times of a clock, once for each; by its name an existing
         schedule is changed in place: what it did so far, and a pause, stay.
 
@@ -1335,7 +1336,7 @@ class Database(Facade[AsyncDatabase]):
         """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
         self._call(self._async.remove_schedule(name))
 
-    def schedules(self) -> list[dict[str, Any]]:
+    def schedules(self) -> list[Plain]:
         """All of them, by name, with the next time and the last run of each."""
         return self._call(self._async.schedules())
 
@@ -1345,9 +1346,7 @@ class Database(Facade[AsyncDatabase]):
         """The next nominal times of a schedule, in ms since 1970. Raises NotFound."""
         return self._call(self._async.schedule_times(name, count, after=after))
 
-    def trigger_schedule(
-        self, name: str, *, overlap: str = "", key: str | None = None
-    ) -> dict[str, Any]:
+    def trigger_schedule(self, name: str, *, overlap: str = "", key: str | None = None) -> Plain:
         """Start what a schedule starts, now, also while it is paused; `started` has its id, unless
         it waits for the run before, or does not run (`overlap`: that of the schedule, if left out).
         The same `key` acts once. Raises NotFound.
@@ -1362,14 +1361,14 @@ class Database(Facade[AsyncDatabase]):
         *,
         overlap: str = "buffer_all",
         key: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Start what a schedule starts for each of its times from `start` on, before `end`: one
         after the other, if `overlap` does not say otherwise. The same `key` acts once. Raises
         NotFound, TooLarge: then nothing.
         """
         return self._call(self._async.backfill_schedule(name, start, end, overlap=overlap, key=key))
 
-    def pause(self, kind: str, name: str | int, note: str, *, actor: str = "") -> dict[str, Any]:
+    def pause(self, kind: str, name: str | int, note: str, *, actor: str = "") -> Plain:
         """Let no step begin of a "procedure" (its id), "type", "queue" or "pool", or nothing of a
         "schedule", until `resume`; steps under way come to their end. `note`: why. Raises NotFound,
         Refused (ENDED).
@@ -1380,7 +1379,7 @@ class Database(Facade[AsyncDatabase]):
         """End a pause. Raises NotFound (NOT_PAUSED)."""
         self._call(self._async.resume(kind, name, actor=actor))
 
-    def pauses(self) -> list[dict[str, Any]]:
+    def pauses(self) -> list[Plain]:
         """Everything that is paused, by whom, since when and why."""
         return self._call(self._async.pauses())
 
@@ -1435,7 +1434,7 @@ class Database(Facade[AsyncDatabase]):
         reason: str,
         *,
         step: str = "",
-        state: dict[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: object = None,
         undo: str = "undo",
         children: str = "refuse",
@@ -1469,7 +1468,7 @@ class Database(Facade[AsyncDatabase]):
         reason: str,
         *,
         step: str = "",
-        state: dict[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: object = None,
         dry_run: bool = False,
         actor: str = "",
@@ -1488,10 +1487,10 @@ class Database(Facade[AsyncDatabase]):
         what: str,
         reason: str,
         *,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         dry_run: bool = False,
         actor: str = "",
-        **wanted: Any,
+        **wanted: object,
     ) -> Answer:
         """One action on all procedures that fit (`search` has the filters): "abort", "retry",
         "bypass", "reset", "signal" (`options={"name": …, "payload": …}`), "pause", "resume",
@@ -1535,7 +1534,7 @@ class Database(Facade[AsyncDatabase]):
             self._async.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
         )
 
-    def search(self, *, limit: int = 100, token: str = "", **wanted: Any) -> Answer:
+    def search(self, *, limit: int = 100, token: str = "", **wanted: object) -> Answer:
         """Procedures that fit all of this, as long as they are kept: `items` (ProcedureInfo), and a
         `token` with which to ask on; "": these are all. What has not ended comes first, the newest
         first; then what has, the last to end first; by attributes the newest submission first.
@@ -1548,7 +1547,7 @@ class Database(Facade[AsyncDatabase]):
         """
         return self._call(self._async.search(limit=limit, token=token, **wanted))
 
-    def count_procedures(self, **wanted: Any) -> Answer:
+    def count_procedures(self, **wanted: object) -> Answer:
         """How many fit (see `search`), of each type and state; `more`: of very many not all are
         counted.
         """
@@ -1577,17 +1576,15 @@ class Database(Facade[AsyncDatabase]):
             self._async.replay_procedure(procedure, code, step=step, last=last, at=at)
         )
 
-    def audit(
-        self, procedure: int = 0, *, limit: int = 100, before: int = 0
-    ) -> list[dict[str, Any]]:
+    def audit(self, procedure: int = 0, *, limit: int = 100, before: int = 0) -> list[Plain]:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
         return self._call(self._async.audit(procedure, limit=limit, before=before))
 
-    def sites(self) -> list[dict[str, Any]]:
+    def sites(self) -> list[Plain]:
         """The links to other clusters, and what each of them does (docs/guides/sites.md)."""
         return self._call(self._async.sites())
 
-    def site_conflicts(self, *, limit: int = 100) -> list[dict[str, Any]]:
+    def site_conflicts(self, *, limit: int = 100) -> list[Plain]:
         """The latest keys that two clusters wrote, neither knowing of it, and what was kept."""
         return self._call(self._async.site_conflicts(limit=limit))
 

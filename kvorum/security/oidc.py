@@ -25,7 +25,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from joserfc import jwt
 from joserfc.errors import JoseError
@@ -34,6 +34,7 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 from kv.base.errors import Unauthenticated, Unavailable
 from kvorum.security import bounded_http
 from kvorum.security.discovery import Discovery
+from procedures.engine.plain_data import Plain
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Issuer:
             log.warning("an ID token of %s is refused: %s", self._issuer, error)
             raise Unauthenticated(f"the issuer's ID token is refused: {error}") from error
 
-    async def _claims(self, token: str, audience: str) -> dict[str, Any]:
+    async def _claims(self, token: str, audience: str) -> Plain:
         """Of a token for that audience, verified. Raises ValueError, Unavailable."""
         key = await self._key(_kid(token))
         if key is None:

@@ -231,7 +231,7 @@ class Logins:
         return found[0]
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _object(body: bytes) -> dict[str, object]:
     """Of an answer, whatever its status. Raises ValueError."""
     try:
         fields = json.loads(body)

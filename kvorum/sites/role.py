@@ -21,6 +21,7 @@ from kv.base.errors import InvalidArgument, NotFound
 from kv.base.ids import TableId
 from kvorum.api.site_links import LINKS, NAMESPACE, ROLES, SITE_ROLE
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, Outcome, done, exclusive, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
@@ -49,7 +50,7 @@ def _site_and_role(args: object) -> tuple[str, str]:
             )
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     site, _ = _site_and_role(args)
     return [exclusive(f"site-role/{site}")]
 
@@ -110,7 +111,7 @@ class SiteRole:
     async def _switch(
         self,
         ctx: StepContext,
-        link: dict[str, Any],
+        link: dict[str, object],
         tables: Iterable[tuple[str, str]],
         role: str,
         told: str,
@@ -121,17 +122,17 @@ class SiteRole:
         return await switch(ctx, tables, role, self._changed)
 
 
-async def _link(ctx: StepContext) -> dict[str, Any] | None:
+async def _link(ctx: StepContext) -> Plain | None:
     """As `kvorum.site` wrote it down, and the last change of its role."""
     site, _ = _site_and_role(ctx.args)
     with suppress(NotFound):  # there was never a link
         if (found := await ctx.txn.table(NAMESPACE, LINKS).get(site)) is not None:
-            link: dict[str, Any] = json.loads(found.value)
+            link: dict[str, object] = json.loads(found.value)
             return link
     return None
 
 
-def _told(ctx: StepContext) -> dict[str, Any]:
+def _told(ctx: StepContext) -> Plain:
     site, role = _site_and_role(ctx.args)
     switched = [f"{namespace}.{name}" for namespace, name, _ in ctx.state["tables"]]
     return {"site": site, "role": role, "switched": switched}
@@ -139,12 +140,12 @@ def _told(ctx: StepContext) -> dict[str, Any]:
 
 async def switch(
     ctx: StepContext, tables: Iterable[tuple[str, str]], link: str, changed: Changed
-) -> list[list[Any]]:
+) -> list[list[object]]:
     """All of them with this step, to a role, or to none ("": they are not linked any more); [[
     namespace, name, id], …] of those that had another one. Raises NotFound, Refused (SITE_LINKED).
     """
     t = await CatalogTxn.of(ctx)
-    switched: list[list[Any]] = []
+    switched: list[list[object]] = []
     for namespace, name in tables:
         table = await (catalog.lookup_any if link else catalog.find)(t, namespace, name)
         if table is None or table.link == link:

@@ -45,6 +45,7 @@ from kvorum.sites.role import Changed, switch
 from kvorum.sites.rules import Joined, Standing
 from kvorum.sites.taking import Cluster, Counts, Taken, Taker
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, Outcome, again, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
@@ -60,7 +61,7 @@ class Whole(Cluster, Protocol):
     @property
     def catalog(self) -> Reader: ...
 
-    async def cluster(self) -> dict[str, Any]: ...
+    async def cluster(self) -> Plain: ...
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo: ...
     async def renew_snapshot(self, id: int) -> None: ...
     async def release_snapshot(self, id: int) -> bool: ...
@@ -82,7 +83,7 @@ class SiteServices:
     """By site, of the links that this node has served."""
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """One link to a site, and of a table. Raises InvalidArgument."""
     link = link_of(args)
     tables = [exclusive(f"site-table/{table.namespace}/{table.name}") for table in link.tables]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kv.base.credentials import NONE, Credential, from_file
 from kv.base.errors import InvalidArgument, NotFound
@@ -65,7 +65,7 @@ def site_of(file: str, site: str) -> Place:
     return Place(addresses, tls, credential)
 
 
-def _read(file: str) -> Mapping[str, Any]:
+def _read(file: str) -> Mapping[str, object]:
     try:
         return tomllib.loads(Path(file).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -31,6 +31,7 @@ from kv.client.client import KvClient
 from kvorum.api.backend import Backend
 from kvorum.audit.audit_log import StampLog
 from kvorum.local.extras import advice
+from procedures.engine.plain_data import Plain
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class SqlDoor:
 
         listen()
 
-    async def run(self, *args: Any, **options: Any) -> dict[str, Any]:
+    async def run(self, *args: Any, **options: Any) -> Plain:
         """A statement that came otherwise (kvorum/sql/http_statements.py). Raises KvorumErrors."""
         if (front := await self._ready()) is None:
             raise Unavailable(self._words.decode())

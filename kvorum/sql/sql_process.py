@@ -19,7 +19,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import uvloop
 
@@ -50,6 +50,7 @@ from kvorum.sql.sql_channel import (
     STOP,
     Channel,
 )
+from procedures.engine.plain_data import Plain
 from sqlproxy.pgcatalog.catalog import warm
 from sqlproxy.session.shared.roster import SessionRow, session_row_from
 
@@ -66,7 +67,7 @@ class SqlProcess:
     def __init__(self, sock: socket.socket) -> None:
         self._channel = Channel(sock, self._heard, _orphaned)
         loop = asyncio.get_running_loop()
-        self._settings: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._settings: asyncio.Future[Plain] = loop.create_future()
         self._stop = asyncio.Event()
         self._front: Front | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +118,7 @@ class SqlProcess:
             await self._serve_with(log, backend, settings, home, tls)
 
     async def _log(
-        self, stack: contextlib.AsyncExitStack, backend: NativeBackend, settings: dict[str, Any]
+        self, stack: contextlib.AsyncExitStack, backend: NativeBackend, settings: Plain
     ) -> StampLog | None:
         """A file for each process beside the node's: FILE.sql0, FILE.sql1, …"""
         said = LogSettings(**settings["log"])
@@ -141,7 +142,7 @@ class SqlProcess:
         self,
         log: StampLog | None,
         backend: NativeBackend,
-        settings: dict[str, Any],
+        settings: Plain,
         home: Path,
         tls: Tls | None,
     ) -> None:

@@ -68,6 +68,7 @@ from kvorum.steps.step_channel import (
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.heartbeats import Bound, Heart
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Fail
 from procedures.engine.queries import answered
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -197,7 +198,7 @@ class StepProcess:
         self._channel = Channel(sock, self._heard, _orphaned)
         self._mouth = Mouth(self._channel)
         self._loop = asyncio.get_running_loop()
-        self._settings: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._settings: asyncio.Future[Plain] = self._loop.create_future()
         self._types = Registry()
         self._runner: Runner | None = None
         self._pieces = Pieces()

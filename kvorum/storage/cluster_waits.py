@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import split_address
 from kv.base.errors import KvorumError, from_wire, to_wire
@@ -16,7 +16,9 @@ from kv.base.limits import LOCKS_REPORTED_MAX
 from kv.base.node_methods import NodesAt, NodesById
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
+from kv.base.wire_row import WireRow
 from kvorum.api.verbs import REFUSE_WAIT, WAITS
+from procedures.engine.plain_data import Plain
 from procedures.master.map.nodes import NodeRow, NodeState
 from sqlproxy.rows.schema import Table
 from txn.intents.lock_waits import circling
@@ -38,7 +40,7 @@ class WaitMethods:
     def __init__(self, waits: Waits, held: HeldHere) -> None:
         self._waits, self._held = waits, held
 
-    def waits(self, _context: object, args: list[Any]) -> list[Any]:
+    def waits(self, _context: object, args: WireRow) -> WireRow:
         if not args[0]:
             return [[wait.to_wire() for wait in circling(self._waits)], [], False]
         waits = self._waits.all(LOCKS_REPORTED_MAX + 1)
@@ -48,7 +50,7 @@ class WaitMethods:
         shown = [wait.to_wire() for wait in waits[:LOCKS_REPORTED_MAX]]
         return [shown, [one.to_wire() for one in held], more]
 
-    def refuse(self, _context: object, args: list[Any]) -> list[object]:
+    def refuse(self, _context: object, args: WireRow) -> list[object]:
         *edge, error = args
         return [self._waits.refuse(edge, from_wire(error))]
 
@@ -128,7 +130,7 @@ async def ask(kv: NodesAt, members: Iterable[NodeRow], *, every: bool = False) -
     return found
 
 
-async def _ask_one(kv: NodesAt, member: NodeRow, people: bool | str) -> list[Any] | None:
+async def _ask_one(kv: NodesAt, member: NodeRow, people: bool | str) -> WireRow | None:
     try:
         if member.address:
             address = split_address(member.address)
@@ -148,7 +150,7 @@ def table_prefixes(found: Found) -> set[bytes]:
     return {key[:_PREFIX_BYTES] for key in [*keys, *(one.key for one in found.held)]}
 
 
-def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> dict[str, Any]:
+def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> Plain:
     """`/v1/locks`: what somebody waits for, then the oldest; LOCKS_REPORTED_MAX of each."""
     owners, waiting = found.owners(), found.waiting()
     # A leader that was deposed and did not hear of it answers the same.
@@ -223,7 +225,7 @@ def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, obj
     }
 
 
-def _wait(wait: Wait, owners: Mapping[int, str], tables: Tables, now_ms: int) -> dict[str, Any]:
+def _wait(wait: Wait, owners: Mapping[int, str], tables: Tables, now_ms: int) -> dict[str, object]:
     row: dict[str, object] = {"kind": wait.kind, "waited_ms": wait.waited_ms, "node": wait.node}
     if isinstance(wait.resource, str):
         id_, resource = str(wait.waiter), wait.resource

@@ -28,13 +28,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.intents import Abandoned, TxnId, txn_id
 from kv.base.limits import SETTLE_KEYS_MAX, SETTLE_MS_MAX
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from kv.replica.anchored_transactions import anchored, close, inside
 from kv.replica.manager import ReplicaManager
 from kvorum.api.verbs import ANCHORED
@@ -66,7 +67,7 @@ class Settling:
         self._manager, self._nodes, self._calls = manager, nodes, calls
         self._txn, self._timers = txn, timers
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """ANCHORED."""
         found, closed = self._here(*args)
         return [[list(one) for one in found], closed]

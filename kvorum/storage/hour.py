@@ -22,6 +22,7 @@ from typing import Any, Final
 from kv.base.traffic import Load
 from kv.replica.replica import Replica
 from kvorum.local.measure import POINTS_S, Histogram
+from procedures.engine.plain_data import Plain
 
 SAMPLE_S: Final = 15.0
 SAMPLES_MAX: Final = 240
@@ -107,7 +108,7 @@ class Hour:
             return [None, None]
         return [round(took_s / total * 1000, 2), round(quantile(new, 0.99) * 1000, 2)]
 
-    def told(self, _context: object, args: list[Any]) -> list[dict[str, Any]]:
+    def told(self, _context: object, args: list[object]) -> list[Plain]:
         """The method PAST_HOUR."""
         samples = [one for one in self.samples if one[0] > args[0]]
         return [{"samples": samples, **self._more()}]

@@ -4,10 +4,9 @@ tso/safepoint.py. What changes something is answered when it is durable.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kv.base.errors import Forbidden
 from kv.base.node_methods import Caller, Handler
+from kv.base.wire_row import WireRow
 from kvorum.storage.called_back import called_back
 from tso.safepoint import SafepointService
 from tso.verbs import COLLECT_BELOW, SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
@@ -29,7 +28,7 @@ class RetentionMethods:
             COLLECT_BELOW: self._collect_below,
         }
 
-    async def _open(self, caller: Caller, args: list[Any]) -> list[object]:
+    async def _open(self, caller: Caller, args: WireRow) -> list[object]:
         at, owner, ttl_ms, *user = args
         lease = self._service.open(at, owner, ttl_ms, caller.user or "".join(user))
         await self._durable()
@@ -43,11 +42,11 @@ class RetentionMethods:
                 details={"user": user, "missing": ["operate"], "resource": "the cluster"},
             )
 
-    def _renew(self, caller: Caller, args: list[Any]) -> list[object]:
+    def _renew(self, caller: Caller, args: WireRow) -> list[object]:
         self._check(caller, *args)
         return [self._service.renew(args[0]).at]
 
-    async def _release(self, caller: Caller, args: list[Any]) -> list[object]:
+    async def _release(self, caller: Caller, args: WireRow) -> list[object]:
         self._check(caller, *args)
         held = self._service.release(args[0])
         await self._durable()

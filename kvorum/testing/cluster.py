@@ -229,7 +229,7 @@ class Cluster:
                 + self.history.story(50)
             )
 
-    async def _all_waits(self, most_s: float, unless: asyncio.Task[Any] | None = None) -> bool:
+    async def _all_waits(self, most_s: float, unless: asyncio.Task[object] | None = None) -> bool:
         """Whether all procedures waited for a while; looked at for so long."""
         began = quiet_since = self._loop.time()
         commits = self._commits()
@@ -414,7 +414,7 @@ async def _come_true(what: Awaitable[T] | Callable[[], T]) -> T:
 
 
 def simulate(
-    story: Callable[[Cluster], Coroutine[Any, Any, T]],
+    story: Callable[[Cluster], Coroutine[object, None, T]],
     *,
     procedures: Sequence[Declared] = (),
     nodes: int = 3,

@@ -88,15 +88,15 @@ class History:
         raise AssertionError(f"{why}\n{self.story(200)}")
 
     # -- what a test says of it
-    def assert_once(self, name: str, **details: Any) -> None:
+    def assert_once(self, name: str, **details: object) -> None:
         """An outside service has done it exactly once (with these details, if some are given)."""
         self.assert_times(name, 1, **details)
 
-    def assert_never(self, name: str, **details: Any) -> None:
+    def assert_never(self, name: str, **details: object) -> None:
         """No outside service has done it."""
         self.assert_times(name, 0, **details)
 
-    def assert_times(self, name: str, times: int, **details: Any) -> None:
+    def assert_times(self, name: str, times: int, **details: object) -> None:
         """Outside services have done it so many times. If there is no such effect at all, it is a
         step of this name that has returned so often.
         """

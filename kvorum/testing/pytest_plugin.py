@@ -81,7 +81,7 @@ def kvorum_cluster(request: pytest.FixtureRequest, kvorum_seed: int) -> Callable
     marker = request.node.get_closest_marker("kvorum")
     options = {} if marker is None else marker.kwargs
 
-    def play(story: Callable[[Cluster], Any], **more: Any) -> Any:
+    def play(story: Callable[[Cluster], Any], **more: object) -> Any:
         from kvorum.testing.cluster import simulate
 
         async def told(cluster: Cluster) -> Any:

@@ -49,7 +49,7 @@ class Service:
         self._patience_s = milliseconds(patience) / 1_000
         self._answers = dict(answers or {})
 
-    async def call(self, effect: str, *, key: str = "", **details: Any) -> Any:
+    async def call(self, effect: str, *, key: str = "", **details: object) -> Any:
         """Ask for an effect, from an async step. Raises what the service answers, TimeoutError."""
         now, life = running(), living()
         fate = now.at(f"asks {self.name}.{effect}")
@@ -84,7 +84,7 @@ class Service:
             raise value.error
         return value
 
-    def call_now(self, effect: str, *, key: str = "", **details: Any) -> Any:
+    def call_now(self, effect: str, *, key: str = "", **details: object) -> Any:
         """The same from a plain step."""
         now = running()
         if not in_turn():

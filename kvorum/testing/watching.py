@@ -28,7 +28,7 @@ def watched(which: Declared, now: Running) -> ProcedureType:
 
 
 def _around(
-    one: StepDef | UndoDef, around: Callable[[Callable[..., Any]], Callable[..., Any]]
+    one: StepDef | UndoDef, around: Callable[[Callable[..., object]], Callable[..., object]]
 ) -> Any:
     return replace(one, method=around(one.method))
 
@@ -39,7 +39,7 @@ class Around:
     def __init__(self, now: Running) -> None:
         self._now = now
 
-    def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def whole(self, method: Callable[..., object]) -> Callable[..., Any]:
         """An execution of a workflow: its steps are watched, not itself."""
 
         @functools.wraps(method)
@@ -65,7 +65,7 @@ class Around:
 
         return call
 
-    def step(self, ctx: StepContext, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self, ctx: StepContext, fn: Callable[..., object]) -> Callable[..., Any]:
         """procedures.engine.context.Watch."""
         if inspect.iscoroutinefunction(fn):
 
@@ -82,7 +82,7 @@ class Around:
 
             return waits
 
-        def call(ctx: StepContext, *args: Any) -> Any:
+        def call(ctx: StepContext, *args: object) -> Any:
             self._begins(ctx)
             if self._now.is_dead():
                 self._now.loop.wait_in_thread(self._now.unless_dead())

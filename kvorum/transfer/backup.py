@@ -23,7 +23,7 @@ What is read: backup_scope.py. Deliberately missing: incremental backups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument, Refused
 from kv.base.keys import table_range
@@ -57,6 +57,7 @@ from kvorum.transfer.targets import check_no_keys
 from kvorum.version import VERSION
 from procedures.engine import kv_store
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive, shared
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
@@ -265,7 +266,7 @@ class BackupHere(_Backup):
 
 
 async def _next_rows(
-    txn: TxnClient, at: int, spans: Sequence[Span], state: dict[str, Any], rate: int
+    txn: TxnClient, at: int, spans: Sequence[Span], state: Plain, rate: int
 ) -> tuple[list[blocks.Row], int]:
     """The rows of the next file, and their bytes. Where they end depends on the rows and the
     rate alone, not on how partitions lie: whoever does it again writes the same file.

@@ -18,12 +18,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 
 from kv.base.errors import Corruption
 from kv.base.limits import TRANSFER_BLOCK_RAW_MAX
+from procedures.engine.plain_data import Plain
 
 Row = tuple[bytes, bytes, int, int]
 """(storage key, value, version, when it expires in ms or 0)"""
@@ -68,7 +69,7 @@ def unpack(data: bytes, where: str, *, number: int, before: bytes) -> Block:
         (length,) = _LENGTH.unpack_from(data, len(MAGIC))
         if length > _HEAD_BYTES_MAX:
             raise ValueError("its head is too long")
-        head: dict[str, Any] = msgpack.unpackb(data[start : start + length])
+        head: Plain = msgpack.unpackb(data[start : start + length])
         if head["raw"] > TRANSFER_BLOCK_RAW_MAX:
             raise ValueError(f"it says that it unpacks to {head['raw']} bytes")
         inflate = zlib.decompressobj()

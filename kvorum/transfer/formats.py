@@ -496,7 +496,7 @@ def plain_of(kind: Any) -> Callable[[Any], object]:
     return lambda v: v
 
 
-def _lists() -> tuple[Callable[[Any], bool], ...]:
+def _lists() -> tuple[Callable[[object], bool], ...]:
     pa = needed("pyarrow")
 
     return pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
@@ -523,7 +523,7 @@ def from_text(column: Column | None) -> Callable[[Any], object]:
     return reader(of.oid, typmod=typmod)
 
 
-def from_value(column: Column | None) -> Callable[[Any], object]:
+def from_value(column: Column | None) -> Callable[[object], object]:
     """Of json, parquet and other databases: a Python value → the user form of the column."""
     read = from_text(column)
     if column is None:
@@ -532,7 +532,7 @@ def from_value(column: Column | None) -> Callable[[Any], object]:
     return lambda value: _value(kind, read, value)
 
 
-def _value(kind: Any, read: Callable[[str], object], value: Any) -> Any:
+def _value(kind: Any, read: Callable[[str], object], value: Any) -> object:
     from decimal import Decimal
 
     if isinstance(value, str):

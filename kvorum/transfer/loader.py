@@ -198,7 +198,7 @@ class Loader:
         key = self._writer.key_of(row)
         return Stored(key, codec(self.table).decode_row(key[4:], there[0]), there[1])
 
-    def _finished(self, values: list[object]) -> Any:
+    def _finished(self, values: list[object]) -> object:
         assert self._writer is not None
         assert self._env is not None
         rules = self._writer.rules

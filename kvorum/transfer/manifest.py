@@ -11,12 +11,13 @@ import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Corruption, NotFound, Refused
 from kvorum.transfer import claims
 from kvorum.transfer.places import Place
 from kvorum.transfer.sealing import Files, Key
+from procedures.engine.plain_data import Plain
 
 MANIFEST: Final = "manifest.json"
 BEGUN: Final = "begun.json"
@@ -51,7 +52,7 @@ class Manifest:
         return json.dumps({**plain, "seal": _seal(plain)}, indent=1).encode() + b"\n"
 
 
-def _plain(row: dict[str, Any]) -> dict[str, object]:
+def _plain(row: Plain) -> dict[str, object]:
     return {**row, "at": str(row["at"]), "tables": list(row["tables"])}
 
 

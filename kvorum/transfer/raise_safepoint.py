@@ -9,8 +9,9 @@ below are refused (SNAPSHOT_TOO_OLD). Nobody holds a snapshot of it by then.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from kv.base.wire_row import WireRow
 from kv.replica.replica import Replica
 from kvorum.storage.collector import raised
 
@@ -27,7 +28,7 @@ class RaiseSafepoint:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    async def handle(self, _context: object, args: list[Any]) -> list[object]:
+    async def handle(self, _context: object, args: WireRow) -> list[object]:
         """Raises what keeps a partition's log from taking it."""
         partitions, safepoint = args
         done: list[int] = []

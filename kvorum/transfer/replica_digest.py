@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import Busy, Corruption, NotFound
 from kv.base.keys import from_u64, u64, unescape
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
+from kv.base.wire_row import WireRow
 from kv.mvcc.records import Lock, hist_range
 from kv.mvcc.scan import scan
 from kv.mvcc.view import ReadView
@@ -62,7 +63,7 @@ class CheckReplica:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handle(self, _context: object, args: list[Any]) -> list[object]:
+    def handle(self, _context: object, args: WireRow) -> list[object]:
         """Raises NotFound, Busy (it is being rebuilt), SnapshotTooOld, Corruption: then the replica
         is rebuilt from a healthy one.
         """
@@ -75,7 +76,7 @@ class CheckReplica:
             raise
 
     @staticmethod
-    def _look(replica: Replica | None, args: list[Any]) -> list[Any]:
+    def _look(replica: Replica | None, args: WireRow) -> list[object]:
         partition, start, end, at, rows = args
         if replica is None:
             raise NotFound(f"partition {partition} has no replica here", code="NO_REPLICA")

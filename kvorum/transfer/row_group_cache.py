@@ -60,7 +60,7 @@ class Groups:
         return sum(int(table.nbytes) for _, table in self._kept.values())
 
 
-def _copy(rows: Any) -> Any:
+def _copy(rows: Any) -> object:
     """A slice would hold all of its table. Every type can be written to a stream; not every one
     can be taken by rows.
     """

@@ -22,6 +22,7 @@ from kv.base.errors import InvalidArgument
 from procedures.bus import targets
 from procedures.bus.phases import OnePhase, TwoPhase
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, exclusive
 from procedures.engine.registry import procedure
 
@@ -85,7 +86,7 @@ class ListCheckpoints(OnePhase):
 
     def result(self, ctx: StepContext, results: Mapping[str, Any]) -> Any:
         """`whole`: every node that answered has it."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, Plain] = {}
         for target in sorted(results):
             for name, at_ms in results[target]:
                 point = found.setdefault(name, {"name": name, "at_ms": at_ms, "nodes": []})

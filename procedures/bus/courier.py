@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
 
 from kv.base import limits
 from kv.base.errors import KvorumError
@@ -24,6 +23,7 @@ from kv.base.ports import Handle, Timers
 from procedures.bus.core import Operation
 from procedures.bus.messages import Order, Report
 from procedures.bus.outbox import Outbox
+from procedures.engine.plain_data import Plain
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Courier:
         """How long the phase that it is in has been sent, in this reign."""
         return self._outbox.age_s(op, self._timers.monotonic())
 
-    def shown(self, op: str) -> dict[str, dict[str, Any]]:
+    def shown(self, op: str) -> dict[str, Plain]:
         """Attempts, progress and last error of the targets that have not answered."""
         return self._outbox.shown(op)
 

@@ -51,7 +51,7 @@ class Handler:
     undo, which are tried until they succeed).
     """
 
-    async def do(self, job: Job) -> Any:
+    async def do(self, job: Job) -> object:
         """One phase: the result."""
         raise _cannot(self, "in one phase")
 
@@ -59,7 +59,7 @@ class Handler:
         """Make everything ready so that `commit` cannot be refused; nobody may see it yet."""
         raise _cannot(self, "in two phases")
 
-    async def commit(self, job: Job) -> Any:
+    async def commit(self, job: Job) -> object:
         """Let what was staged count."""
         raise _cannot(self, "in two phases")
 

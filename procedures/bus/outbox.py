@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kv.base import limits
 from procedures.bus.core import Operation
 from procedures.bus.messages import Order, Report, Status, Verb, bounded
+from procedures.engine.plain_data import Plain
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Outbox:
         failed = any(answer is not None and answer.status is Status.FAILED for answer in answers)
         return failed or None not in answers
 
-    def shown(self, op: str) -> dict[str, dict[str, Any]]:
+    def shown(self, op: str) -> dict[str, Plain]:
         """For people: attempts, and, when there is one, progress and the last error."""
         found: dict[str, dict[str, object]] = {}
         for target in sorted(self._targets.get(op, ())):

@@ -36,6 +36,7 @@ from procedures.bus.courier import Courier, event_of
 from procedures.bus.messages import Verb
 from procedures.engine import plain_data
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, Outcome, State, done, fail, shared, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.records import Record
@@ -251,7 +252,7 @@ def checked_timeout(args: object) -> int:
     return given
 
 
-def shown(record: Record, courier: Courier | None) -> dict[str, Any]:
+def shown(record: Record, courier: Courier | None) -> Plain:
     """What people see of an operation: {"targets": {name: {state, attempts, …}}, "phase"}; {} for a
     procedure that is none.
     """

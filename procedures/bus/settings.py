@@ -42,6 +42,7 @@ from procedures.bus import core, targets
 from procedures.bus.core import Waiting
 from procedures.bus.phases import OnePhase
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
@@ -209,7 +210,7 @@ def known(name: str) -> Known:
     return Known(-1, there.high, -1, about)
 
 
-def shown(name: str, version: int, value: int) -> dict[str, Any]:
+def shown(name: str, version: int, value: int) -> Plain:
     """A setting for people."""
     there = known(name)
     about = {"default": there.default, "low": there.low, "high": there.high}

@@ -16,13 +16,14 @@ targets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base import limits
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotFound
 from kv.base.keys import unescape
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
 from procedures.master.map.partitions import partitions_of, placed_partitions
 from procedures.master.members.moves import MasterTxn
@@ -49,9 +50,7 @@ def node_of(target: str) -> int | None:
     return int(number) if kind == "node" and number.isdecimal() else None
 
 
-async def wanted(
-    ctx: StepContext, spec: object, body: Mapping[str, object] | None = None
-) -> dict[str, Any]:
+async def wanted(ctx: StepContext, spec: object, body: Mapping[str, object] | None = None) -> Plain:
     """What each target of `spec` is asked now: `body`, and its partitions. Raises InvalidArgument,
     NotFound.
     """

@@ -29,6 +29,7 @@ from kv.base import limits, system
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.keys import MAX64, escape, table_prefix, u64
 from kv.base.ops import Op, delete, put
+from procedures.engine.plain_data import Plain
 
 TEXT, INTEGER, NUMBER, BOOLEAN = "text", "integer", "number", "boolean"
 MOMENT, KEYWORDS = "moment", "keywords"
@@ -197,7 +198,7 @@ def kind_of(value: object) -> str:
     return INTEGER if isinstance(value, int) else KEYWORDS
 
 
-def values_of(kind: str, value: Any) -> tuple[Any, ...]:
+def values_of(kind: str, value: Any) -> tuple[object, ...]:
     """What it has rows for."""
     return tuple(value) if kind == KEYWORDS else (value,)
 
@@ -226,5 +227,5 @@ def index_ops(id: int, created_ms: int, before: Attributes, after: Attributes) -
     return [*ops, *(put(key, b"") for key in sorted(new - old))]
 
 
-def shown(attributes: Attributes) -> dict[str, Any]:
+def shown(attributes: Attributes) -> Plain:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in attributes}

@@ -17,12 +17,13 @@ same key (its answer was lost) is answered from here and not done twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base import limits, system
 from kv.base.keys import from_u64, successor, table_prefix, u64
 from kv.base.ops import Op, delete, put
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.store import ProcedureStore
 
 _TABLE: Final = table_prefix(system.AUDIT)
@@ -31,7 +32,7 @@ _ENTRIES: Final = _TABLE + b"\x02"
 _SWEPT: Final = 4  # old entries that a new one removes
 _REPEATS: Final = 100  # entries back to which a key is looked for
 
-Entry = dict[str, Any]
+Entry = Plain
 Seen = Callable[[str], bool] | None
 """Whether procedures of a type may be seen; None: all of them."""
 

@@ -163,7 +163,7 @@ class First(Waits[tuple[int | None, Any]]):
         return which, self._all[which].result()
 
 
-def plain_result(call: Call[Any], value: object) -> object:
+def plain_result(call: Call[object], value: object) -> object:
     what = f"the result of {call.entry.name}"
     assert call.fn is not None, what
     kind = result_shape(call.fn)
@@ -171,7 +171,7 @@ def plain_result(call: Call[Any], value: object) -> object:
     return plain_data.decode(plain_data.encode(plain, what, limits.PROCEDURE_STATE_BYTES_MAX))
 
 
-def name_of(fn: Callable[..., Any]) -> str:
+def name_of(fn: Callable[..., object]) -> str:
     name = getattr(fn, "__name__", "")
     return name if isinstance(name, str) else ""
 
@@ -180,7 +180,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 _shapes: dict[object, Shape | None] = {}
 
 
-def result_shape(fn: Callable[..., Any]) -> Shape | None:
+def result_shape(fn: Callable[..., object]) -> Shape | None:
     # Functions that one decorator made share its code, and those of one factory their code, too.
     said = getattr(fn, "__annotations__", {}).get("return")
     key = getattr(inspect.unwrap(fn), "__code__", None), said
@@ -195,5 +195,5 @@ def result_shape(fn: Callable[..., Any]) -> Shape | None:
     return _shapes[key]
 
 
-def _read_shape(fn: Callable[..., Any]) -> Shape | None:
+def _read_shape(fn: Callable[..., object]) -> Shape | None:
     return shape_of(hints_of(fn).get("return"), f"the result of {name_of(fn)}")

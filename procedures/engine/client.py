@@ -18,6 +18,7 @@ from kv.base.ids import ProcedureId
 from kv.base.node_methods import Nodes
 from kv.base.ports import Timers
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
 from procedures.engine.typed_values import plain_of
 from procedures.verbs import (
@@ -36,7 +37,7 @@ ENDED: Final = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
 
 _BY_NAME: Final = {cls.__name__: cls for cls in errors.BY_CLASS_CODE.values()}
 
-ProcedureInfo = dict[str, Any]
+ProcedureInfo = Plain
 """id (decimal string), name, state, step, steps, locks, owner, parent, created_ms, updated_ms,
 age_ms, attempt; result of a success; error of a failure; retrying and parked where something is
 stuck.
@@ -176,7 +177,7 @@ class ProcedureClient:
             limit = filters.get("limit") or limits.PROCEDURE_LIST_DEFAULT
             wanted |= {"limit": limit - len(found), "before": before}
 
-    async def page(self, wanted: dict[str, Any]) -> tuple[builtins.list[ProcedureInfo], int]:
+    async def page(self, wanted: Plain) -> tuple[builtins.list[ProcedureInfo], int]:
         """What one answer has of a list, and `before` of the next one, 0: there is none."""
         rows, before = await self._nodes.call_node(PROC_LIST, wanted)
         found = [plain_data.decode(row) for row in rows]
@@ -194,7 +195,7 @@ class ProcedureClient:
         row = await self._nodes.call_node(WORK_LIST)
         return [plain_data.decode(one) for one in row[0]]
 
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
+    async def control(self, what: str, args: Plain) -> Any:
         """Signals, completions, schedules, limits (procedures/pools/control.py)."""
         data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
         wait_ms = args.get("wait_ms")

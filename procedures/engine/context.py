@@ -29,6 +29,7 @@ from procedures.engine.attributes import Attributes
 from procedures.engine.grants import fence_ops
 from procedures.engine.heartbeats import NO_HEART, key_of
 from procedures.engine.outside_events import Outside
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record
 from procedures.engine.registry import Declared
@@ -48,7 +49,7 @@ Bytes = bytes | str  # text is taken as UTF-8
 class Watch(Protocol):
     """Whoever wants to know which functions a workflow carries out (kvorum/testing)."""
 
-    def __call__(self, ctx: StepContext, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, ctx: StepContext, fn: Callable[..., object]) -> Callable[..., Any]:
         """What is called in its place, async if `fn` is."""
         ...
 
@@ -419,7 +420,7 @@ class Child:
     name: str
     state: str
     result: Any
-    error: dict[str, Any] | None
+    error: Plain | None
 
 
 class StepContext(Outside):
@@ -551,7 +552,7 @@ class StepContext(Outside):
         return self._args
 
     @property
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Plain:
         if self._state is _UNSET:
             self._state = plain_data.decode(self._record.data)
         state: dict[str, object] = self._state
@@ -568,7 +569,7 @@ class StepContext(Outside):
         return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
     @property
-    def failure(self) -> dict[str, Any] | None:
+    def failure(self) -> Plain | None:
         """Why the attempt before this one failed (`code`, `message`, `type`, …), where the step's
         retry policy has it run again; None: this is the first that counts.
         """
@@ -590,7 +591,7 @@ class StepContext(Outside):
             code="NOT_LOCKED",
         )
 
-    def attributes(self, **values: Any) -> dict[str, Any]:
+    def attributes(self, **values: object) -> Plain:
         """Say by what this procedure can be found, from when this step is committed: of those that
         its declaration names; None takes one away. All that it has then. Raises InvalidArgument
         (ATTRIBUTE_UNKNOWN, BAD_ATTRIBUTE), TooLarge.
@@ -658,12 +659,12 @@ class StepContext(Outside):
         data = plain_data.encode(plain_of(value, what), what, limits.PROCEDURE_EVENT_BYTES_MAX)
         self._emits.append(Emitted(name, data))
 
-    def watched(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, fn: Callable[..., object]) -> Callable[..., Any]:
         """What is called for `fn`."""
         return fn if self.watch is None else self.watch(self, fn)
 
     # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
-    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+    async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """A call of users' plain code, beside the loop."""
         call = functools.partial(contextvars.copy_context().run, fn, *args)
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)

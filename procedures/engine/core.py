@@ -33,13 +33,14 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import (
     DROP,
     PUSH,
@@ -61,7 +62,7 @@ from procedures.engine.submission import Admitted, Seen, admit, checked_text, cr
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 STOLEN: Final = "lock stolen"  # outcomes in the history
 DIED: Final = "died"
-ANEW: Final[dict[str, Any]] = {"lost": 0, "deaths": 0, "step_due_ms": 0, "trying": None}
+ANEW: Final[Plain] = {"lost": 0, "deaths": 0, "step_due_ms": 0, "trying": None}
 """Of the execution to come: nothing has happened to it yet."""
 RESTART: Final = "restart"  # why a step runs: what it waits for may have come unheard
 

@@ -152,5 +152,5 @@ def _not_new(deploy: Deploy) -> tuple[int, ...]:
     return (*deploy.drained, deploy.ramp) if deploy.percent < 100 else deploy.drained
 
 
-def _or(said: Any, else_: Any) -> Any:
+def _or(said: object, else_: object) -> Any:
     return else_ if said is None else said

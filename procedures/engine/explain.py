@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from procedures.engine.locks import Link
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State, said
 from procedures.engine.records import Failure, Record, Trying
 from procedures.engine.view import shown_state
@@ -45,7 +46,7 @@ class Facts:
     retry_in_ms: int = 0
 
 
-def explained(record: Record, facts: Facts, now_ms: int) -> dict[str, Any]:
+def explained(record: Record, facts: Facts, now_ms: int) -> dict[str, object]:
     """See the module."""
     state, step = shown_state(record)
     waits = _waits(record, facts, now_ms, step)
@@ -62,7 +63,7 @@ def explained(record: Record, facts: Facts, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[str, Any]]:
+def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[Plain]:
     if record.ended:
         why = f": {record.error.sentence}" if record.error is not None else ""
         return [_wait("ended", f"ended {record.state.name}{why}", record.updated_ms)]

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import TooLarge
+from procedures.engine.plain_data import Plain
 
 OPEN: Final = "open"
 DONE: Final = "done"
@@ -68,16 +69,16 @@ class Journal:
     round: int = 1
     args: Any = None
     entries: list[Entry] = field(default_factory=list)
-    shown: dict[str, Any] = field(default_factory=dict)
+    shown: Plain = field(default_factory=dict)
     at: int = 0
 
     @staticmethod
-    def read(state: dict[str, Any]) -> Journal:
+    def read(state: Plain) -> Journal:
         entries = [Entry(*one) for one in state.get("calls", ())]
         return Journal(state.get("round", 1), state.get("args"), entries)
 
-    def write(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"round": self.round}
+    def write(self) -> Plain:
+        state: dict[str, object] = {"round": self.round}
         if self.round > 1:
             state["args"] = self.args
         state["calls"] = [[e.kind, e.name, e.status, e.value, e.seq] for e in self.entries]

@@ -29,6 +29,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, TxnAborted
 from kv.base.node_methods import Methods
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.core import STOLEN
@@ -211,10 +212,10 @@ class LockService:
         self._executor, self._keeper, self._timers = executor, keeper, timers
 
     def register(self, dispatcher: Methods) -> None:
-        async def beat(_caller: object, args: list[Any]) -> list[object]:
+        async def beat(_caller: object, args: WireRow) -> list[object]:
             return list(await self.beat(*args))
 
-        async def end(_caller: object, args: list[Any]) -> list[Any]:
+        async def end(_caller: object, args: WireRow) -> list[Any]:
             await self.end(args[0])
             return [True]
 

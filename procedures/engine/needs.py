@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ _AMOUNT_MAX: Final = 1e15
 _ENOUGH: Final = 1e-9  # amounts such as 0.1 are no binary fractions
 
 
-def checked(what: str, value: Any) -> Needs:
+def checked(what: str, value: object) -> Needs:
     """Needs, or a capacity, as somebody gives them. Raises InvalidArgument."""
     most = limits.WORKER_RESOURCES_MAX
     if not isinstance(value, Mapping) or len(value) > most:

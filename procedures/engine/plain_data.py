@@ -7,13 +7,17 @@ that do not have the caller's classes.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from kv.base.decode_cost import weigh_packed
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import PLAIN_DEPTH_MAX, WEIGHED_BYTES_MIN
+
+Plain: TypeAlias = dict[str, Any]
+"""A map of plain data whose fields its reader knows: what an action is asked with and answers, a
+state, a body of JSON. Who only passes one on, or checks each field, says `dict[str, object]`."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _sorting: Final = msgspec.msgpack.Encoder(order="deterministic")

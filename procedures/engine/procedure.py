@@ -31,6 +31,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kv.base.errors import InvalidArgument
+from procedures.engine.plain_data import Plain
 
 
 class State(IntEnum):
@@ -119,7 +120,7 @@ class Again:
 class Fail:
     code: str
     message: str
-    details: dict[str, Any] | None = None
+    details: Plain | None = None
 
 
 Outcome: TypeAlias = Next | Done | Children | Suspend | Again | Fail

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType
 from procedures.engine.typed_values import plain_of
@@ -30,7 +31,7 @@ class View(NamedTuple):
     phase: str  # its state: RUNNABLE, WAITING, SUCCESS, …
     step: str
     args: Any
-    state: dict[str, Any]
+    state: Plain
 
 
 def answered(declared: ProcedureType, query: str, record: Record, args: bytes) -> bytes:

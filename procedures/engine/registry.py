@@ -657,7 +657,7 @@ def _validators(cls: type) -> Mapping[str, Method]:
     return checked_validators(cls, [fn for fn in marked if hasattr(fn, _VALIDATOR)], 1)
 
 
-def checked_validators(thing: Any, fns: Iterable[Method], before: int) -> Mapping[str, Method]:
+def checked_validators(thing: object, fns: Iterable[Method], before: int) -> Mapping[str, Method]:
     """By update, as they are called (`checked_query`). Raises InvalidArgument."""
     found: dict[str, Method] = {}
     for fn in fns:
@@ -681,7 +681,9 @@ def _queries(cls: type) -> Mapping[str, Method]:
     return MappingProxyType(found)
 
 
-def checked_query(thing: Any, name: str, fn: Method, before: int, *, typed: bool = False) -> Method:
+def checked_query(
+    thing: object, name: str, fn: Method, before: int, *, typed: bool = False
+) -> Method:
     """As it is called: with an instance, a View, and arguments. `before`: parameters of its own
     before the View. `typed`: what the annotation of the arguments says is what it gets. Raises
     InvalidArgument.

@@ -62,7 +62,7 @@ def point(
     declared: ProcedureType,
     history: Sequence[Entry],
     step: str,
-    state: Mapping[str, Any] | None,
+    state: Mapping[str, object] | None,
     *,
     forks: bool = False,
 ) -> Point:
@@ -81,7 +81,7 @@ def _step(
     declared: ProcedureType,
     history: Sequence[Entry],
     step: str,
-    state: Mapping[str, Any] | None,
+    state: Mapping[str, object] | None,
 ) -> Point:
     step = step or record.step
     if step not in declared.steps:
@@ -126,11 +126,11 @@ def _call(record: Record, step: str, forks: bool) -> Point:
     return Point(_RUN, data, keep, part, _named(dropped), _named(calls[:at]), started)
 
 
-def _named(calls: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+def _named(calls: Sequence[Sequence[object]]) -> tuple[str, ...]:
     return tuple(f"{kind} {name}".strip() for kind, name, *_ in calls)
 
 
-def _position(record: Record, calls: Sequence[Sequence[Any]], step: str) -> int:
+def _position(record: Record, calls: Sequence[Sequence[object]], step: str) -> int:
     if step.startswith("#") and step[1:].isascii() and step[1:].isdigit():
         at = int(step[1:])
         if at <= len(calls):

@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -41,6 +41,7 @@ from procedures.engine import attributes, search_rows
 from procedures.engine.audit import Seen
 from procedures.engine.filters import Filter, Where, filter_of
 from procedures.engine.kv_store import nonces_from
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import TERMINAL, State
 from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED, Record
 from procedures.engine.registry import Registry
@@ -90,7 +91,7 @@ class Search:
     def __init__(self, store: ProcedureStore, rows: Rows, roster: Roster, types: Registry) -> None:
         self._store, self._rows, self._roster, self._types = store, rows, roster, types
 
-    def filter(self, given: Mapping[str, Any], seen: Seen = None) -> Filter:
+    def filter(self, given: Mapping[str, object], seen: Seen = None) -> Filter:
         """Raises InvalidArgument."""
         types = self._types.types()
         return filter_of(given, [one for one in types if seen is None or seen(one.name)])
@@ -138,7 +139,7 @@ class Search:
                         return Found(found, _token(place), looked)
         return Found(found, "", looked)
 
-    async def count(self, wanted: Filter, *, seen: Seen = None) -> dict[str, Any]:
+    async def count(self, wanted: Filter, *, seen: Seen = None) -> Plain:
         """How many there are of each type and state; `more`: only so many were counted."""
         if wanted.only_by_type:
             counts, more = await self._counted(wanted, seen)

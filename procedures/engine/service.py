@@ -24,16 +24,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
 from kv.base.ports import Clock, Timers
 from kv.base.rights import Kind, Resource, is_named
+from kv.base.wire_row import WireRow
 from procedures.engine import plain_data
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
 from procedures.engine.roster import Live
@@ -66,29 +68,29 @@ class ProcedureService:
     def register(self, dispatcher: Methods) -> None:
         """Serve the methods from now on."""
 
-        async def submit(caller: Caller, args: list[Any]) -> list[Any]:
+        async def submit(caller: Caller, args: WireRow) -> list[object]:
             name, packed, owner, nonce = args
             data = plain_data.read(packed, f"arguments of {name:.80}")
             id = await self.submit(name, data, owner=caller.user or owner, nonce=nonce)
             ended = self._executor.succeeded(id)
             return [id] if ended is None else [id, plain_data.pack(await self._described(ended))]
 
-        async def get(caller: Caller, args: list[Any]) -> list[Any]:
+        async def get(caller: Caller, args: WireRow) -> WireRow:
             left_ms = int((caller.deadline - self._timers.monotonic()) * 1000) - _ANSWER_MS
             shown = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
             return [plain_data.pack(shown)]
 
-        async def listing(caller: Caller, args: list[Any]) -> list[object]:
+        async def listing(caller: Caller, args: WireRow) -> list[object]:
             if not caller.reads_some(Kind.PROCEDURE_TYPE):
                 return [[], 0]
             wanted = dict(args[0])
             return list(await self.page(wanted, seen_by(caller, wanted)))
 
-        async def ack(_caller: Caller, args: list[Any]) -> list[object]:
+        async def ack(_caller: Caller, args: WireRow) -> list[object]:
             await self._executor.acknowledge(args[0])
             return [True]
 
-        async def abort(_caller: Caller, args: list[Any]) -> list[Any]:
+        async def abort(_caller: Caller, args: WireRow) -> list[object]:
             id, reason, dry_run = args
             if dry_run:
                 await self._executor.check_abort(id)
@@ -105,7 +107,7 @@ class ProcedureService:
     async def submit(self, name: str, args: object, *, owner: str, nonce: str | None = None) -> int:
         return await self._executor.submit(Submission(name, args, owner, nonce or ""))
 
-    async def get(self, id: int, *, wait_ms: int = 0) -> dict[str, Any]:
+    async def get(self, id: int, *, wait_ms: int = 0) -> Plain:
         """The map of view.py. Raises NotFound (PROCEDURE_NOT_FOUND)."""
         return await self._described(await self._executor.wait(id, wait_ms))
 
@@ -113,7 +115,7 @@ class ProcedureService:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 
-    async def page(self, wanted: dict[str, Any], seen: Seen = None) -> tuple[list[bytes], int]:
+    async def page(self, wanted: Plain, seen: Seen = None) -> tuple[list[bytes], int]:
         """Procedures that fit every filter and are of a type that is `seen`, packed, the newest
         first; and the id below which to ask on for more within `limit`, 0: these are all. Raises
         InvalidArgument.
@@ -165,7 +167,7 @@ class ProcedureService:
         return shown(self._executor, record, history)
 
 
-def seen_by(caller: Caller, said: dict[str, Any]) -> Seen:
+def seen_by(caller: Caller, said: Plain) -> Seen:
     """Which types whoever asks may see. A node that asks for a user says which of them (`seen`, as
     grants write them), which is taken out of `said`. Raises InvalidArgument.
     """
@@ -234,7 +236,7 @@ class _Filters(NamedTuple):
         return self.owner in (None, record.owner) and self.name in (None, record.name)
 
 
-def _filters(wanted: dict[str, Any]) -> _Filters:
+def _filters(wanted: Plain) -> _Filters:
     unknown = sorted(set(wanted) - _FILTERS)
     if unknown:
         raise InvalidArgument(

@@ -40,6 +40,7 @@ from procedures.engine import audit, core, plain_data, reset, surgery
 from procedures.engine.core import Change
 from procedures.engine.grants import REIGN, deposed
 from procedures.engine.idlock import IdLock
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
 from procedures.engine.registry import ProcedureType, Registry
@@ -89,7 +90,7 @@ class Surgeon:
     # ---------------------------------------------------------------------- actions
     async def abort(
         self, id: int, reason: str, actor: str, *, dry_run: bool = False, key: str = ""
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Make it fail and roll back. Raises Refused (NOT_ABORTABLE), NotFound, Busy."""
         reason, now = surgery.checked_reason(reason), self._clock.now_ms()
 
@@ -121,7 +122,7 @@ class Surgeon:
         recursive: bool = False,
         dry_run: bool = False,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """End it where it stands, with all below it if `recursive`; `override`: also while a step
         is under way. Raises Refused (NOT_BYPASSABLE, HAS_CHILDREN, UNDER_WAY), TooLarge, NotFound,
         Busy.
@@ -148,7 +149,7 @@ class Surgeon:
         step: str = "",
         dry_run: bool = False,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Let it go on at once, from `step` if one is given. Raises Refused (NOT_RETRYABLE),
         InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
         """
@@ -168,7 +169,7 @@ class Surgeon:
         options = {"step": step}
         return await self._operate(surgery.RETRY, id, reason, actor, plan, options, dry_run, key)
 
-    async def move(self, id: int, version: int, reason: str, actor: str) -> dict[str, Any]:
+    async def move(self, id: int, version: int, reason: str, actor: str) -> dict[str, object]:
         """Let it go on with another version of its type, which was looked at. Raises Refused
         (UNDER_WAY), NotFound, Busy.
         """
@@ -194,13 +195,13 @@ class Surgeon:
         actor: str,
         *,
         step: str = "",
-        state: Mapping[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: Given = KEPT,
         undo: str = reset.UNDO,
         children: str = "refuse",
         dry_run: bool = False,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Have it go on from an earlier step, or call (reset.py). Raises Refused (NOT_RESETTABLE,
         HAS_CHILDREN), InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
         """
@@ -226,7 +227,7 @@ class Surgeon:
             told.update(reset.effect(record, at, undo, forks=False))
             return ((tree[0], change), *ends), ""
 
-        told: dict[str, Any] = {"step": step, "undo": undo, "children": children}
+        told: dict[str, object] = {"step": step, "undo": undo, "children": children}
         answer = await self._operate(reset.RESET, id, reason, actor, plan, told, dry_run, key)
         if children == "end" and not dry_run:
             for one in dropped:
@@ -242,7 +243,7 @@ class Surgeon:
         actor: str,
         *,
         step: str = "",
-        state: Mapping[str, Any] | None = None,
+        state: Mapping[str, object] | None = None,
         args: Given = KEPT,
         owner: str = "",
         dry_run: bool = False,
@@ -329,7 +330,7 @@ class Surgeon:
         holder: int = 0,
         dry_run: bool = False,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> Plain:
         """Take a resource from all who hold it, or from one: each loses all its locks, and queues
         up for them again. Raises InvalidArgument, NotFound (LOCK_NOT_HELD), Busy.
         """
@@ -371,7 +372,7 @@ class Surgeon:
         reason: str,
         actor: str,
         plan: Plan,
-        options: dict[str, Any],
+        options: Plain,
         dry_run: bool,
         key: str,
     ) -> dict[str, object]:
@@ -576,7 +577,7 @@ def _check_how(step: object, state: object, undo: str, children: str) -> None:
         raise InvalidArgument(f"children must be refuse or end, got {children!r:.40}")
 
 
-def _told(told: dict[str, Any]) -> dict[str, Any]:
+def _told(told: dict[str, object]) -> Plain:
     return {name: told[name] for name in ("from", "redone", "kept", "undone") if name in told}
 
 
@@ -615,7 +616,7 @@ def _stolen(record: Record, where: str) -> dict[str, object]:
     return shown
 
 
-def _answer(entry: dict[str, Any], *, dry_run: bool) -> dict[str, object]:
+def _answer(entry: Plain, *, dry_run: bool) -> dict[str, object]:
     """What the caller gets."""
     names = ("what", "procedure", "name", "procedures", "count", "why")
     shown = {name: entry[name] for name in names if name in entry}

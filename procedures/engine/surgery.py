@@ -28,6 +28,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, TooLarge
 from procedures.engine import core
 from procedures.engine.core import Change, Flow
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State, said
 from procedures.engine.records import Record, Undo
 from procedures.engine.registry import ProcedureType, Registry
@@ -281,7 +282,7 @@ def _some(ids: Any) -> str:
     return ", ".join(shown[:5]) + (f" and {more} more" if more > 0 else "")
 
 
-def effect(before: Record, change: Change, under_way: str = "") -> dict[str, Any]:
+def effect(before: Record, change: Change, under_way: str = "") -> Plain:
     """One procedure before and after, as people and the audit see it: only what changes."""
     after = change.record
     (state, step), (new_state, new_step) = shown_state(before), shown_state(after)

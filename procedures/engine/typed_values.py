@@ -204,7 +204,7 @@ def _place_first(text: str) -> str:
     return f"the field {field.lstrip('.') or 'itself'}: {says}"
 
 
-def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(fn: Callable[..., object]) -> dict[str, object]:
     """Annotations of a function; those that cannot be found out count as none."""
     try:
         return typing.get_type_hints(fn)

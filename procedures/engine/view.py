@@ -10,11 +10,11 @@ of users `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` instead, if the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kv.base import limits
 from procedures.engine import attributes, plain_data
 from procedures.engine.core import CHILDREN_STEP
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Failure, Record
 
@@ -37,7 +37,7 @@ def info(
     parked: str = "",
     more: dict[str, object] | None = None,
     own: bool = False,
-) -> dict[str, Any]:
+) -> Plain:
     """`history` None: say nothing of steps, arguments and tracebacks. `own`: of a type of the
     database's own, whose arguments and state are nobody's business. `running`: a worker has it now,
     whatever its record says. `retrying`: why it pauses. `more`: what only who runs it knows.

@@ -76,8 +76,8 @@ def workflow(
     attempt_ms: int = 0,
     heartbeat_ms: int = 0,
     retry: Retry | None = None,
-    queries: Iterable[Callable[..., Any]] = (),
-    validators: Iterable[Callable[..., Any]] = (),
+    queries: Iterable[Callable[..., object]] = (),
+    validators: Iterable[Callable[..., object]] = (),
     attributes: Mapping[str, object] | None = None,
 ) -> Callable[[F], F]: ...
 def workflow(
@@ -168,7 +168,7 @@ def workflow(
     return declare if isinstance(fn, str) else declare(fn)
 
 
-def _types(fn: Callable[..., Any]) -> tuple[Shape | None, Shape | None]:
+def _types(fn: Callable[..., object]) -> tuple[Shape | None, Shape | None]:
     where = f"workflow {fn.__qualname__}"
     parameters = list(inspect.signature(fn).parameters.values())
     plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -293,7 +293,7 @@ class _Made:
         return ""
 
 
-def _named(method: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+def _named(method: Callable[..., object], fn: Callable[..., object]) -> Callable[..., Any]:
     """A method of a type, as the engine calls it; errors are looked for in the file of `fn`."""
 
     @functools.wraps(fn)

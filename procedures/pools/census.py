@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from procedures.engine.audit import Seen
 from procedures.engine.executor import Executor
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import said
 from procedures.engine.records import Record
 from procedures.engine.roster import Live
@@ -129,7 +130,7 @@ class Census:
             return "queued"
         return "children" if live.children else "waiting"
 
-    async def _rows(self, found: Sequence[tuple[str, Live]]) -> list[dict[str, Any]]:
+    async def _rows(self, found: Sequence[tuple[str, Live]]) -> list[Plain]:
         rows = []
         for kind, live in found:
             stored = await self._executor.store.load(live.id)

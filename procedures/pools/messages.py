@@ -10,12 +10,13 @@ New fields go to the end with a default: master and workers may be of different 
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from kv.base.errors import InvalidArgument
+from kv.base.wire_row import WireRow
 from procedures.engine.deploys import Deploy
 from procedures.engine.needs import Needs
 from procedures.engine.records import Failure
@@ -158,7 +159,7 @@ class Looked(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The answer to a Look. `error` None: they fit, and these are the locks."""
 
     question: int
-    error: list[Any] | None
+    error: WireRow | None
     locks: tuple[tuple[str, str], ...] = ()
     args: bytes = b""  # as the type reads them; b"" = it has no type. Or the query's answer
 

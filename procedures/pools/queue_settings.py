@@ -27,7 +27,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-def given(args: Mapping[str, Any], kind: str) -> Limit:
+def given(args: Mapping[str, object], kind: str) -> Limit:
     """What somebody wants set. Raises InvalidArgument."""
     unknown = sorted(set(args) - _KNOWN)
     if unknown:
@@ -116,7 +116,7 @@ def _rate(args: Mapping[str, Any], text: str, number: str) -> float:
     return float(value)
 
 
-def _weights(said: Any) -> tuple[tuple[str, int], ...]:
+def _weights(said: object) -> tuple[tuple[str, int], ...]:
     most = limits.QUEUE_WEIGHTS_MAX
     if not isinstance(said, Mapping) or len(said) > most:
         raise InvalidArgument(f"weights must be a map of at most {most} keys, got {said!r:.40}")

@@ -28,6 +28,7 @@ from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import search_rows
 from procedures.engine.forget import Janitor
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import TERMINAL, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
@@ -68,7 +69,7 @@ class Retention:
             state = unescape(key, at)[0]
             self._rules[name.decode(), state.decode()] = _decoder.decode(value)
 
-    async def set(self, given: dict[str, Any]) -> dict[str, Any]:
+    async def set(self, given: dict[str, object]) -> Plain:
         """Raises InvalidArgument, Busy."""
         of = _of(given)
         keep_ms, most = given.get("keep_ms"), given.get("most")
@@ -89,7 +90,7 @@ class Retention:
         self._changed.set()
         return _shown(of, rule)
 
-    async def remove(self, given: dict[str, Any]) -> None:
+    async def remove(self, given: dict[str, object]) -> None:
         """Raises NotFound (RULE_NOT_FOUND)."""
         of = _of(given)
         if of not in self._rules:
@@ -97,7 +98,7 @@ class Retention:
         await self._store.write([delete(rows.rule(*of))])
         del self._rules[of]
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Plain]:
         return [_shown(of, rule) for of, rule in sorted(self._rules.items())]
 
     def rule(self, name: str, state: State) -> Rule | None:
@@ -188,7 +189,7 @@ def _keys(items: Any) -> Iterator[bytes]:
         yield key
 
 
-def _of(given: dict[str, Any]) -> tuple[str, str]:
+def _of(given: Plain) -> tuple[str, str]:
     name, state = given.get("type") or _ANY, given.get("state") or _ANY
     if name:
         checked_text("type", name, limits.NAME_CHARS_MAX)
@@ -198,7 +199,7 @@ def _of(given: dict[str, Any]) -> tuple[str, str]:
     return name, state
 
 
-def _shown(of: tuple[str, str], rule: Rule) -> dict[str, Any]:
+def _shown(of: tuple[str, str], rule: Rule) -> Plain:
     return {
         "type": of[0] or None,
         "state": of[1] or None,

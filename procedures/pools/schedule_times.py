@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -65,7 +65,7 @@ class Times(msgspec.Struct, frozen=True, array_like=True):
         }
 
 
-def times_of(given: dict[str, Any]) -> Times:
+def times_of(given: dict[str, object]) -> Times:
     """Raises InvalidArgument."""
     crons, excluded = _crons(given, "cron"), _crons(given, "exclude")
     every_ms = whole(given, "every_ms", 0, limits.PROCEDURE_TIMEOUT_MS_MAX)
@@ -93,7 +93,7 @@ def times_of(given: dict[str, Any]) -> Times:
     return found
 
 
-def _crons(given: dict[str, Any], field: str) -> tuple[str, ...]:
+def _crons(given: dict[str, object], field: str) -> tuple[str, ...]:
     value = given.get(field)
     listed = [value] if isinstance(value, str) else value or []
     if not isinstance(listed, list | tuple) or len(listed) > limits.SCHEDULE_CRONS_MAX:
@@ -106,7 +106,7 @@ def _crons(given: dict[str, Any], field: str) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def whole(given: dict[str, Any], field: str, least: int, most: int) -> int:
+def whole(given: dict[str, object], field: str, least: int, most: int) -> int:
     """A field that is a whole number; 0 if it is not given. Raises InvalidArgument."""
     value = given.get(field)
     if value is None:

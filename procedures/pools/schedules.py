@@ -57,6 +57,7 @@ from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
@@ -237,7 +238,7 @@ class Schedules:
 
         return (await self._change(made.name, change, new=True)).to_plain()
 
-    def _made(self, given: dict[str, Any]) -> Schedule:
+    def _made(self, given: Plain) -> Schedule:
         name = checked_text("the schedule's name", given.get("name"), limits.NAME_CHARS_MAX)
         missed = _one_of(given, "missed", MISSED)
         overlap = _one_of({"overlap": ALLOW, **_said(given)}, "overlap", OVERLAP)
@@ -293,11 +294,11 @@ class Schedules:
                 break
         return found
 
-    async def pause(self, name: str, pause: Pause) -> dict[str, Any]:
+    async def pause(self, name: str, pause: Pause) -> dict[str, object]:
         """Nothing of it starts by the clock until `resume`. Raises NotFound."""
         return (await self._change(name, lambda s: replace(_must(s), paused=pause))).to_plain()
 
-    async def resume(self, name: str) -> dict[str, Any]:
+    async def resume(self, name: str) -> Plain:
         """From now on; what passed meanwhile does not run. Raises NotFound."""
 
         def change(known: Schedule | None) -> Schedule:
@@ -318,14 +319,14 @@ class Schedules:
             if (pause := known.schedule.paused) is not None
         ]
 
-    async def trigger(self, name: str, *, overlap: str = "", key: str = "") -> dict[str, Any]:
+    async def trigger(self, name: str, *, overlap: str = "", key: str = "") -> dict[str, object]:
         """Run it now, also while it is paused. Raises NotFound, InvalidArgument."""
         now = self._clock.now_ms()
         return await self._ask(name, [now], overlap, key)
 
     async def backfill(
         self, name: str, from_ms: int, to_ms: int, *, overlap: str = "", key: str = ""
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Run it for each of its times from one moment on, before the other. Raises NotFound,
         InvalidArgument, TooLarge: then none of them.
         """
@@ -360,7 +361,7 @@ class Schedules:
             found.append(at)
         return found
 
-    async def _ask(self, name: str, times: list[int], overlap: str, key: str) -> dict[str, Any]:
+    async def _ask(self, name: str, times: list[int], overlap: str, key: str) -> dict[str, object]:
         if overlap and overlap not in OVERLAP:
             raise _wrong("overlap", OVERLAP, overlap)
         fresh = True
@@ -660,11 +661,11 @@ def _chosen(known: Schedule, times: list[int], now: int) -> list[int]:
     return on_time
 
 
-def _said(given: dict[str, Any]) -> dict[str, Any]:
+def _said(given: dict[str, object]) -> Plain:
     return {name: value for name, value in given.items() if value is not None and value != ""}
 
 
-def _one_of(given: dict[str, Any], field: str, words: tuple[str, ...]) -> str:
+def _one_of(given: dict[str, object], field: str, words: tuple[str, ...]) -> str:
     value = given.get(field) or words[0]
     if value not in words:
         raise _wrong(field, words, value)

@@ -12,11 +12,12 @@ They are the master's: elsewhere they are answered NOT_LEADER with its address
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.node_methods import Caller, Methods
 from kv.base.rights import Kind
+from kv.base.wire_row import WireRow
 from procedures.engine import needs, plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.service import seen_by
@@ -62,19 +63,19 @@ def register(executor: Executor, dispatcher: Methods) -> None:
 
 
 def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
-    async def enter(caller: Caller, args: list[Any]) -> list[object]:
+    async def enter(caller: Caller, args: WireRow) -> list[object]:
         name, data = args
         return list(await crew.enter(name, messages.entry(data), caller.user))
 
-    async def poll(caller: Caller, args: list[Any]) -> list[object]:
+    async def poll(caller: Caller, args: WireRow) -> list[object]:
         name, epoch, seq, seen, again, wait_ms, said = args
         return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said, caller.user)]
 
-    async def ids(caller: Caller, args: list[Any]) -> list[Any]:
+    async def ids(caller: Caller, args: WireRow) -> WireRow:
         name, epoch, count = args
         return [await crew.ids(name, epoch, count, caller.user)]
 
-    async def leave(caller: Caller, args: list[Any]) -> list[Any]:
+    async def leave(caller: Caller, args: WireRow) -> WireRow:
         name, epoch = args
         await crew.leave(name, epoch, caller.user)
         return [True]
@@ -90,8 +91,8 @@ def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
 
 
 def _submission(
-    caller: Caller, args: list[Any]
-) -> tuple[Submission, dict[str, Any] | None, windows.Window | None]:
+    caller: Caller, args: WireRow
+) -> tuple[Submission, dict[str, object] | None, windows.Window | None]:
     """And the signal that it is to be stored with, if any, or which earlier one may stand for it.
     Raises InvalidArgument.
     """
@@ -122,7 +123,7 @@ def _submission(
 
 
 def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> None:
-    async def do(caller: Caller, args: list[Any]) -> list[Any]:
+    async def do(caller: Caller, args: WireRow) -> list[object]:
         what, packed = args
         given = plain_data.read(packed, f"the arguments of {what:.40}")
         if type(given) is not dict:
@@ -138,7 +139,7 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
             return [plain_data.pack(await control.seen(what, given, seen))]
         return [plain_data.pack(await control.do(what, given))]
 
-    async def submit(caller: Caller, args: list[Any]) -> list[object]:
+    async def submit(caller: Caller, args: WireRow) -> list[object]:
         sub, signal, window = _submission(caller, args)
         if window is not None:
             return list(await control.windows.begin(sub, window))

@@ -8,13 +8,14 @@ signal and an update have a key, a completion its token, a query changes nothing
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, Unavailable
 from kv.base.ops import Op
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
+from procedures.engine.plain_data import Plain
 from procedures.engine.queries import VALIDATES
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission, checked_name, checked_text
@@ -39,7 +40,7 @@ class Talk:
         self._executor, self._rows = executor, rows
         self._senders = inbox.Senders(rows)
 
-    async def signal(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def signal(self, args: Plain) -> dict[str, object]:
         return {"sent": await self._signal(id_of(args), _said(args))}
 
     async def _signal(self, id: int, said: _Said) -> bool:
@@ -53,7 +54,7 @@ class Talk:
         self._executor.signal(inbox.signal_event(id, said.name))
         return sent
 
-    async def start(self, sub: Submission, signal: dict[str, Any]) -> int:
+    async def start(self, sub: Submission, signal: dict[str, object]) -> int:
         """Submit it with its first signal, in one write: no procedure of this nonce is without it.
         One that is there gets it as any other.
         """
@@ -72,7 +73,7 @@ class Talk:
             await self._signal(id, said)
         return id
 
-    async def complete(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, args: dict[str, object]) -> dict[str, object]:
         token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
         failed = args.get("error") is not None
         if failed and args.get("result") is not None:
@@ -89,11 +90,11 @@ class Talk:
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}
 
-    async def query(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def query(self, args: dict[str, object]) -> Plain:
         name = checked_text("query", args.get("name"), limits.NAME_CHARS_MAX)
         return {"result": await self._executor.query(id_of(args), name, args.get("args"))}
 
-    async def update(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def update(self, args: Plain) -> Plain:
         """Keep it, once, and wait for its answer as long as the caller does; he asks again."""
         id, executor = id_of(args), self._executor
         name = checked_name("update", args.get("name"))
@@ -123,7 +124,7 @@ class Talk:
         ok, value = found
         return {"done": True, ("result" if ok else "error"): value}
 
-    async def events(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def events(self, args: dict[str, object]) -> Plain:
         """What it emitted after a position; waits for more as long as the caller does."""
         id, executor = id_of(args), self._executor
         after = _number(args, "after", 0, (1 << 53) - 1)
@@ -173,7 +174,7 @@ class Talk:
         return record
 
 
-def _said(args: dict[str, Any]) -> _Said:
+def _said(args: Plain) -> _Said:
     """Raises InvalidArgument, TooLarge."""
     payload = plain_data.encode(
         args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
@@ -186,7 +187,7 @@ def _said(args: dict[str, Any]) -> _Said:
     return said
 
 
-def _number(args: dict[str, Any], name: str, low: int, high: int, default: int = 0) -> int:
+def _number(args: dict[str, object], name: str, low: int, high: int, default: int = 0) -> int:
     value = args.get(name)
     if value is None:
         return default

@@ -26,6 +26,7 @@ from kv.base.ops import put
 from procedures.engine import core, deploys, plain_data
 from procedures.engine.audit import Seen
 from procedures.engine.deploys import Deploy
+from procedures.engine.plain_data import Plain
 from procedures.engine.queries import FITS
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry
@@ -55,7 +56,7 @@ class Versions:
             names = [name]
         return {"items": [self._shown(name) for name in names if seen is None or seen(name)]}
 
-    def _shown(self, name: str) -> dict[str, Any]:
+    def _shown(self, name: str) -> Plain:
         deploy = self._types.deploys.get(name, deploys.NONE)
         since = self._types.since(name)
         shares = deploys.given_out(deploy, since)
@@ -112,7 +113,7 @@ class Versions:
         ]
 
     # ------------------------------------------------------------------------------ new ones
-    async def set(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def set(self, args: dict[str, object]) -> Plain:
         """Change which versions new ones begin with. Raises InvalidArgument, NotFound."""
         name = self._named(args)
         known = {"name", "default", "ramp", "percent", "drain", "undrain"}
@@ -123,19 +124,19 @@ class Versions:
         before = self._types.deploys.get(name, deploys.NONE)
         return await self._keep(name, deploys.changed(before, self._types.since(name), args))
 
-    async def roll_back(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def roll_back(self, args: dict[str, object]) -> dict[str, object]:
         name = self._named(args)
         before = self._types.deploys.get(name, deploys.NONE)
         return await self._keep(name, deploys.rolled_back(before, self._types.since(name)))
 
-    async def _keep(self, name: str, deploy: Deploy) -> dict[str, Any]:
+    async def _keep(self, name: str, deploy: Deploy) -> dict[str, object]:
         await self._rows.write([put(rows.deploy(name), messages.encode(deploy))])
         self._types.deploys[name] = deploy
         self._crew.tell_deploys(name)
         return self._shown(name)
 
     # ------------------------------------------------------------------------------ live ones
-    async def move(self, args: dict[str, Any]) -> dict[str, Any]:
+    async def move(self, args: dict[str, object]) -> dict[str, object]:
         """Have live procedures go on with another version: the next VERSION_MOVES_MAX of them, or
         none if one of these cannot (`partial`: those that can). Raises InvalidArgument, NotFound,
         Refused (NOT_MOVABLE, with the ids), Unavailable.
@@ -178,7 +179,7 @@ class Versions:
                 refused.append({"id": str(id), "why": error.message})
         return {**shown, "refused": refused, "moved": moved, "count": len(ids)}
 
-    def _movable(self, name: str, to: int, from_: int, after: Any) -> list[int]:
+    def _movable(self, name: str, to: int, from_: int, after: object) -> list[int]:
         if isinstance(after, str) and after.isascii() and after.isdigit() and len(after) <= 20:
             after = int(after)
         if type(after) is not int or after < 0:
@@ -222,7 +223,7 @@ class Versions:
         """Raises NotFound."""
         return self._types.get(name).remote or not self._types.is_own(name)
 
-    def _named(self, args: Mapping[str, Any]) -> str:
+    def _named(self, args: Mapping[str, object]) -> str:
         name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
         if not self._is_users(name):
             raise InvalidArgument(f"{name} is the database's own: it has no versions to choose")

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from kv.base import limits
 from kv.base.errors import Busy, ConditionFailed, InvalidArgument
 from kv.base.ops import Op, delete, put
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Admitted, Submission, check, checked_text
 from procedures.pools import rows
@@ -42,7 +43,7 @@ class Window(NamedTuple):
     first: bool = False  # the first arguments count
 
 
-def window(given: dict[str, Any]) -> Window | None:
+def window(given: Plain) -> Window | None:
     """What of a submission's options is said about this; it is taken out. Raises
     InvalidArgument.
     """

@@ -20,7 +20,7 @@ between the snapshot and the commit stays (snapshot isolation; a phantom).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kv.base import limits
 from kv.base.errors import (
@@ -30,6 +30,7 @@ from kv.base.errors import (
     TooLarge,
 )
 from kv.base.keys import table_prefix, table_range
+from procedures.engine.plain_data import Plain
 from procedures.sink import staged_rows
 from procedures.sink.format.sink_parts import Part, marker_of, parts_of
 from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
@@ -89,7 +90,7 @@ class _Batch:
         self.rows = sum(part.rows for part in self.parts)
         self.written = counter(ctx, self.rows)
 
-    async def write(self) -> dict[str, Any] | None:
+    async def write(self) -> Plain | None:
         """All writes into the transaction. The result, if it was committed before."""
         claims = []
         for part in self.parts:

@@ -30,8 +30,10 @@ from kv.base.node_methods import Caller, Handler
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
 from kv.base.timestamps import physical_ms
+from kv.base.wire_row import WireRow
 from procedures import verbs
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
@@ -92,10 +94,10 @@ class SinkService:
 
             return handler
 
-        async def place(caller: Caller, args: list[object]) -> list[Any]:
+        async def place(caller: Caller, args: list[object]) -> WireRow:
             return await self.place(*args, user=caller.user)
 
-        async def commit(caller: Caller, args: list[object]) -> list[Any]:
+        async def commit(caller: Caller, args: list[object]) -> list[object]:
             left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
             return await self.commit(args[0], wait_ms=max(0, left_ms))
 
@@ -108,7 +110,7 @@ class SinkService:
             verbs.SINK_ABORT: serve(self.abort),
         }
 
-    async def begin(self, attempt: object, table: object, lease_ms: object) -> list[Any]:
+    async def begin(self, attempt: object, table: object, lease_ms: object) -> list[object]:
         """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
         name, table_id = _attempt_args(attempt, table)
         lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
@@ -124,7 +126,7 @@ class SinkService:
         start_ts: object,
         *,
         user: str = "",
-    ) -> list[Any]:
+    ) -> WireRow:
         """Whether the task may lay rows in place under this transaction; then it is known before
         it lays anything, so that whoever ends the attempt ends it. False: it has to stage them,
         since another load does so in this table, or it has too many transactions already. Asked
@@ -226,7 +228,7 @@ class SinkService:
         await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
         return [True]
 
-    async def commit(self, request: object, *, wait_ms: int = 0) -> list[Any]:
+    async def commit(self, request: object, *, wait_ms: int = 0) -> list[object]:
         """Start the commit's procedure, or attach to it, and wait for its end.
 
         [0] once the batch is committed, [procedure id] while it is not: ask again. The same request
@@ -258,7 +260,7 @@ class SinkService:
             code=error.code if error else "SINK_FAILED",
         )
 
-    async def _committed_still(self, record: Record, args: dict[str, Any]) -> bool:
+    async def _committed_still(self, record: Record, args: Plain) -> bool:
         """Whether a commit that did not end well, and left no marker that says so, had made its
         batch visible. Raises Refused (SINK_UNKNOWN) if nobody knows.
         """
@@ -298,14 +300,14 @@ class SinkService:
         marker, _ = await marker_by(self._txn.get, marker_of(args))
         return already_committed(marker, args)
 
-    async def _laid(self, args: dict[str, Any]) -> bool:
+    async def _laid(self, args: Plain) -> bool:
         """Whether a replayed batch has laid rows, which its procedure takes back at once."""
         if not args.get("placed"):
             return False
         found, _ = await attempt_by(self._txn.get, args["attempt"])
         return found is not None and found.state is AttemptState.OPEN
 
-    async def abort(self, attempt: object, table: object = 0) -> list[Any]:
+    async def abort(self, attempt: object, table: object = 0) -> list[object]:
         """Refuse everything of this attempt, also of one that a job has prepared. Raises Refused
         while it is being committed; not if that procedure was ended by force. InvalidArgument if it
         stages for another table than is said.

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Lock, Outcome, State, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB, checked_part
@@ -63,7 +64,7 @@ class SparkJob:
         marker, _ = await marker_by(getter(ctx), marker_key(app, 0))
         if marker is not None and marker.version >= version:
             return done({"outcome": "already_committed", "version": version})
-        parts: dict[str, Any] = ctx.state.setdefault("parts", {})
+        parts: Plain = ctx.state.setdefault("parts", {})
         silent = ctx.wake == "timeout"
         try:
             while (signal := await ctx.receive(JOB_SIGNAL)) is not None:
@@ -115,7 +116,7 @@ class SparkJob:
 
 
 async def _prepare(
-    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, piece: object, tasks: object
+    ctx: StepContext, parts: Plain, ordinal: int, name: str, piece: object, tasks: object
 ) -> None:
     """One write, or a further piece of its manifest. Raises InvalidArgument."""
     part = checked_part(piece)
@@ -161,12 +162,12 @@ async def _prepare(
     parts[slot] = one
 
 
-def _whole(one: dict[str, Any]) -> bool:
+def _whole(one: Plain) -> bool:
     """Whether all pieces of a write's manifest are there."""
     return len(one["part"]["manifest"]) >= int(one.get("tasks", 0))
 
 
-def _committing(ctx: StepContext, app: str, version: int, parts: dict[str, Any]) -> Outcome:
+def _committing(ctx: StepContext, app: str, version: int, parts: Plain) -> Outcome:
     for one in parts.values():
         if not _whole(one):
             raise InvalidArgument(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Corruption, InvalidArgument
+from procedures.engine.plain_data import Plain
 from procedures.engine.records import Record
 from procedures.wal.disk import DirectoryDisk
 from procedures.wal.replay import Replayed, replay
@@ -19,7 +20,7 @@ from procedures.wal.replay import Replayed, replay
 _ATTEMPTS: Final = 5
 
 
-def dump(path: str | os.PathLike[str]) -> dict[str, Any]:
+def dump(path: str | os.PathLike[str]) -> Plain:
     """Logs, what was found, and every procedure. Raises InvalidArgument, Corruption."""
     disk = DirectoryDisk(path, read_only=True)
     if not disk.list():

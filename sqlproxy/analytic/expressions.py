@@ -312,7 +312,7 @@ class Expressions:
         of a whole column; None: it has to be value by value.
         """
 
-        def strict(row: Sequence[object]) -> Any:
+        def strict(row: Sequence[object]) -> object:
             return nothing if None in row else fn(*row)
 
         shapes = tuple(one.shape for one in arguments)

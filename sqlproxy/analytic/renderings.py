@@ -123,7 +123,7 @@ def _values(env: Env, name: str) -> object:
     return told if len(told) <= SQL_CACHED_CHARS_MAX else _NEVER
 
 
-def _flat(values: Sequence[Any]) -> Iterator[Any]:
+def _flat(values: Sequence[object]) -> Iterator[object]:
     for one in values:
         if type(one) is list:
             yield from _flat(one)
@@ -158,11 +158,11 @@ class Lent(Env):
         self._run, self.params, self.catalog = run, run.params, run.catalog
         self.slept, self.memo = 0.0, None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         found = getattr(self._run, name)
         return self._noted(name, found) if self._noting else found
 
-    def _noted(self, name: str, found: Any) -> Any:
+    def _noted(self, name: str, found: Any) -> object:
         notes = self.notes
         match name:
             case "params":

@@ -161,7 +161,9 @@ async def bootstrap(t: Writer) -> None:
             _put(t, namespace_key(name), records.encode_namespace(Namespace(name, t.start_ts)))
 
 
-async def create_namespace(t: Writer, name: str, *, owner: str = "", **placing: Any) -> Namespace:
+async def create_namespace(
+    t: Writer, name: str, *, owner: str = "", **placing: object
+) -> Namespace:
     """`placing`: see `sqlproxy.rows.schema.placed`. Raises InvalidArgument (name), AlreadyExists,
     TooLarge (too many).
     """
@@ -181,7 +183,9 @@ async def create_namespace(t: Writer, name: str, *, owner: str = "", **placing: 
     return _write_namespace(t, made)
 
 
-async def modify_namespace(t: Writer, namespace: Namespace, change: Mapping[str, Any]) -> Namespace:
+async def modify_namespace(
+    t: Writer, namespace: Namespace, change: Mapping[str, object]
+) -> Namespace:
     """What its tables have that do not say otherwise (`sqlproxy.rows.schema.placed`). The rows of
     the partition map are the caller's. Raises InvalidArgument, TooLarge.
     """
@@ -403,7 +407,7 @@ async def publish(t: Writer, table: Table, *, frozen: bool = False) -> Table:
 
 
 async def modify(
-    t: Writer, table: Table, change: Mapping[str, Any], columns: Sequence[ColumnLike] = ()
+    t: Writer, table: Table, change: Mapping[str, object], columns: Sequence[ColumnLike] = ()
 ) -> Table:
     """Placed otherwise (`sqlproxy.rows.schema.placed`), and with `columns` after those that there
     are. Raises InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.

@@ -36,6 +36,7 @@ from kv.base.rights import (
     table,
 )
 from kv.base.verbs import CLUSTER, Caller, Repeat, Request, verb
+from kv.base.wire_row import WireRow
 from procedures.sink.format.sink_parts import SPARK_JOB
 from procedures.sink.format.sink_records import Attempt, own_row
 from sqlproxy.catalog import catalog
@@ -122,7 +123,7 @@ class Seen:
     def __init__(self, reader: Reader, run: Run, books: Books) -> None:
         self._reader, self._run, self._books = reader, run, books
 
-    async def rows(self, context: Any, args: list[Any]) -> list[Any]:
+    async def rows(self, context: Any, args: WireRow) -> WireRow:
         """The node method CATALOG."""
         start, end, limit = args
         sees = self._sees(getattr(context.conn, "identity", None))
@@ -150,7 +151,7 @@ class Seen:
         if value is not None:
             sees(own, value)
 
-    async def claim(self, context: Any, args: list[Any]) -> list[object]:
+    async def claim(self, context: Any, args: WireRow) -> list[object]:
         """The node method CLAIM."""
         identity, book = getattr(context.conn, "identity", None), self._books.book
         resource = table(*args)

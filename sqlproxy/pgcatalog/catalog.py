@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import SQL_CATALOG_DATABASES_MAX, SQL_CATALOG_STATEMENTS_MAX
 from sqlproxy.front.functions.f_catalog import SEQUENCES, SIZES
@@ -158,7 +158,7 @@ def _settings(session: Session) -> Sequence[Row]:
         row = list(recorded[: len(names)])
         _, row[setting] = own.pop(row[name].lower(), ("", row[setting]))
         listed.append(tuple(row))
-    ours: dict[str, Any] = {
+    ours: dict[str, object] = {
         "vartype": "string",
         "context": "user",
         "category": "Kvorum",

@@ -78,7 +78,7 @@ class Snapshot:
             found = self._columns[relation, name] = [*self._base(relation, name), *own]
         return found
 
-    def _base(self, relation: str, name: str) -> Sequence[Any]:
+    def _base(self, relation: str, name: str) -> Sequence[object]:
         if relation in SHARED and relation != "pg_authid":
             return ()
         columns = self._fixed.columns(relation)

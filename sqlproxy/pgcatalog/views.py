@@ -220,7 +220,7 @@ def _inside(reported: object, path: str) -> object:
     return reported
 
 
-def _value(value: Any, kind: int) -> Any:
+def _value(value: Any, kind: int) -> object:
     """The value in the form that its column has; numbers come as text where JSON could not hold
     them.
     """

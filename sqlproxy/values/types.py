@@ -188,7 +188,7 @@ def array_of(element: Type) -> Type:
     )
 
 
-def assign(kind: Type, value: object) -> Any:
+def assign(kind: Type, value: object) -> object:
     """A value in user form as a column of this type would give it back: rounded, padded, checked.
     Raises DoesNotFit, or ValueError (TypeError) for a value of another type.
     """

@@ -24,12 +24,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from kv.base.errors import KvorumError
 from kv.base.limits import UNSTAGE_MS
 from kv.base.methods import COMMITTED, PREWRITE, WRITE, WRITE_ROWS
 from kv.base.ports import Handle
+from kv.base.wire_row import WireRow
 from kv.client.calls import Started
 from kv.client.links import LinkExpired, LinkLost
 from txn.commit import effects as msg
@@ -388,7 +389,7 @@ class Commit:
         effect: msg.Prewrite,
         message: Message,
         first: Started,
-        reply: asyncio.Future[list[Any]],
+        reply: asyncio.Future[WireRow],
     ) -> None:
         self._shared.background.forget(reply)
         if reply.cancelled():  # this client is being closed

@@ -42,6 +42,7 @@ from kvorum.http.client.http_session import HttpSession
 from kvorum.http.client.transport import HttpTransport
 from kvorum.http.client.watch_client import HttpWatcher
 from procedures.engine.client import Earlier
+from procedures.engine.plain_data import Plain
 from txn.shared.wait_terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer
@@ -237,7 +238,7 @@ class HttpBackend:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
+    async def control(self, what: str, args: Plain) -> Any:
         method, target, body = control_request(what, args)
         effect: Effect = "none" if method == "GET" or what == "query" else "same"
         extra_ms = args.get("wait_ms") or 0
@@ -286,7 +287,7 @@ class HttpBackend:
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None, before: int | None = None
     ) -> list[ProcedureInfo]:
-        asked: dict[str, Any] = {"state": state, "owner": owner, "name": name}
+        asked: Plain = {"state": state, "owner": owner, "name": name}
         found, on = await self.procedure_page(**asked, before=before)
         while on and len(found) < PROCEDURE_LIST_DEFAULT:
             page, on = await self.procedure_page(**asked, before=on)
@@ -310,12 +311,12 @@ class HttpBackend:
     async def acknowledge(self, procedure: int) -> None:
         """Nothing to do: over HTTP results are kept for their time."""
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[dict[str, object]]:
         return list((await self._call("GET", "/v1/workers"))["items"])
 
     # --------------------------------------------------------------------------------- cluster
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> Plain:
         return dict(await self._call("GET", "/v1/cluster"))
 
     async def set_settings(self, values: dict[str, int]) -> list[dict[str, object]]:
@@ -325,16 +326,16 @@ class HttpBackend:
         )
         return list(answer["settings"])
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self) -> list[Plain]:
         return list((await self._call("GET", "/v1/nodes"))["items"])
 
-    async def partitions(self) -> list[dict[str, Any]]:
+    async def partitions(self) -> list[dict[str, object]]:
         return list((await self._call("GET", "/v1/partitions"))["items"])
 
-    async def hour(self, after_ms: int = 0) -> list[dict[str, Any]]:
+    async def hour(self, after_ms: int = 0) -> list[dict[str, object]]:
         return list((await self._call("GET", f"/v1/hour?after_ms={after_ms}"))["items"])
 
-    async def locks(self, every: bool = False) -> dict[str, Any]:
+    async def locks(self, every: bool = False) -> dict[str, object]:
         return dict(await self._call("GET", "/v1/locks?all=true" if every else "/v1/locks"))
 
     async def close(self) -> None:
@@ -358,7 +359,7 @@ def _condition(cond: int | None) -> dict[str, str]:
     return {"if_version": str(cond)} if cond else {"if_absent": "true"}
 
 
-def _op(op: BatchOp) -> dict[str, Any]:
+def _op(op: BatchOp) -> Plain:
     row: dict[str, object] = {"ns": op.ns, "table": op.table, "key": op.key}
     if op.fence is not None:
         row["fence"] = {"resource": op.fence[0], "token": str(op.fence[1])}

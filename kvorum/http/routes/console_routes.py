@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from kvorum.http.wire.codec import Reply, encode
 from kvorum.http.wire.console_sessions import cookie
 from kvorum.http.wire.request import Request
 from kvorum.security.oidc_login import Logins
+from procedures.engine.plain_data import Plain
 from sqlproxy.catalog.guard import NOT_INITIALIZED
 
 ROUTES: Final = Routes("cluster")
@@ -87,14 +88,14 @@ async def logout(asked: Asked, here: Here, body: Nothing) -> Reply:
     return _with_cookie(asked, "", {"goodbye": visit.goodbye} if visit and visit.goodbye else {})
 
 
-def _issuer(logins: Logins | None) -> dict[str, Any]:
+def _issuer(logins: Logins | None) -> dict[str, object]:
     """Where else one can log in."""
     if logins is None:
         return {}
     return {"issuer": {"name": urlsplit(logins.issuer).hostname, "begin": logins.begins_at}}
 
 
-def _session(identity: Identity, here: Services, csrf: str, of: str) -> dict[str, Any]:
+def _session(identity: Identity, here: Services, csrf: str, of: str) -> Plain:
     """What the page shows, and what it offers: pages whose requests the identity may send, and
     whether it may do something to a procedure `of` that type.
     """

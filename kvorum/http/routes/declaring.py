@@ -42,9 +42,10 @@ from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.http.wire.fields import Kind, Schema
 from kvorum.security.oidc_login import Logins
+from procedures.engine import plain_data
 from sqlproxy.catalog.guard import Guard
 
-Plain = dict[str, Any]
+Plain = plain_data.Plain
 Endpoint = Callable[..., Awaitable[object]]
 E = TypeVar("E", bound=Endpoint)
 

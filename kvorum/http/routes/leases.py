@@ -439,7 +439,7 @@ def outcome_of(ctx: StepContext, said: Mapping[str, Any]) -> Outcome:
         raise InvalidArgument(f"the outcome {said['do']} lacks the field {error}") from None
 
 
-def _field(said: Mapping[str, Any], name: str) -> Any:
+def _field(said: Mapping[str, object], name: str) -> Any:
     if name not in said:
         raise InvalidArgument(f"the outcome {said['do']} lacks the field {name!r}")
     return said[name]
@@ -447,8 +447,8 @@ def _field(said: Mapping[str, Any], name: str) -> Any:
 
 def returned(
     task: Task,
-    outcome: Mapping[str, Any] | None,
-    state: Mapping[str, Any] | None,
+    outcome: Mapping[str, object] | None,
+    state: Mapping[str, object] | None,
     writes: Sequence[Callable[[StepContext], None]],
     emits: Sequence[tuple[str, object]],
     signals: Sequence[str],
@@ -474,7 +474,7 @@ def returned(
     return Returned(made, data)
 
 
-def failed(task: Task, code: str, message: str, details: Mapping[str, Any] | None) -> Ended:
+def failed(task: Task, code: str, message: str, details: Mapping[str, object] | None) -> Ended:
     """It raised something, as a step does."""
     failure = core.failure(code, message, details=dict(details or {}))
     return Failed(failure, task.method.policy(code))

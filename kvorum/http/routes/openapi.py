@@ -82,9 +82,9 @@ _DESCRIPTION = (
 )
 
 
-def openapi(version: str, declared: dict[str, Any]) -> dict[str, Any]:
+def openapi(version: str, declared: dict[str, Any]) -> dict[str, object]:
     """The OpenAPI 3.1 document of all routes. `declared`: FastAPI's of its own."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, object]] = {}
     for route in HOT_ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     models = declared.get("components", {}).get("schemas", {})
@@ -105,7 +105,7 @@ def answers(route: Declared) -> dict[int | str, dict[str, Any]]:
     return {int(status): said for status, said in _responses(route).items()}
 
 
-def _declared(operation: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
+def _declared(operation: dict[str, Any], models: dict[str, Any]) -> dict[str, object]:
     """FastAPI's description of a route, without names of our classes, and with msgpack."""
     found = {
         name: _inlined(part, models) for name, part in operation.items() if name != "responses"
@@ -123,7 +123,7 @@ def _declared(operation: dict[str, Any], models: dict[str, Any]) -> dict[str, An
     return found
 
 
-def _inlined(part: Any, models: dict[str, Any]) -> Any:
+def _inlined(part: object, models: dict[str, object]) -> Any:
     if isinstance(part, list):
         return [_inlined(one, models) for one in part]
     if isinstance(part, float) and part.is_integer():  # it makes floats of our limits
@@ -140,7 +140,7 @@ def _is_title(name: str, value: object) -> bool:
     return name == "title" and isinstance(value, str)
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route) -> dict[str, object]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in (part[1:-1] for part in route.path.split("/") if part.startswith("{"))
@@ -156,7 +156,7 @@ def _operation(route: Route) -> dict[str, Any]:
             }
             for f in table
         ]
-    operation: dict[str, Any] = {
+    operation: dict[str, object] = {
         "tags": [route.tag],
         "summary": route.summary,
         "description": route.description,
@@ -179,7 +179,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _responses(route: Route | Declared) -> dict[str, Any]:
     if route.raw_answer:
-        content: dict[str, Any] = {route.raw_answer: {"schema": RAW}}
+        content: dict[str, object] = {route.raw_answer: {"schema": RAW}}
     else:
         content = _content(route.answer)
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from kvorum.http.routes.declaring import (
 from kvorum.http.routes.rights import SELF
 from kvorum.http.routes.route import object_of
 from kvorum.http.wire.fields import Schema, integer
+from procedures.engine.plain_data import Plain
 
 ROUTES: Final = Routes("sql")
 
@@ -52,7 +53,7 @@ class Statement(Body):
 
 
 @ROUTES.on("POST", "/v1/sql", SELF, _ANSWER, 409)
-async def run_sql(asked: Asked, me: Me, here: Here, body: Statement) -> dict[str, Any]:
+async def run_sql(asked: Asked, me: Me, here: Here, body: Statement) -> Plain:
     """Run a statement of SQL
 
     As who asks, with his rights on tables, in a session that ends with the request: what is to be

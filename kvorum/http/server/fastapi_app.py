@@ -37,6 +37,7 @@ from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, repl
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.local import logs
 from kvorum.security.oidc_login import Logins
+from procedures.engine.plain_data import Plain
 from sqlproxy.catalog.guard import Guard
 
 Handler = Callable[[Request], Coroutine[object, None, Response]]
@@ -64,7 +65,7 @@ class ColdApi:
         logins: Logins | None = None,
         notice: str = "",
         leases: Leases | None = None,
-        sql: Callable[..., Awaitable[dict[str, Any]]] | None = None,
+        sql: Callable[..., Awaitable[Plain]] | None = None,
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self._tokens = tokens

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, to_json
@@ -72,6 +72,7 @@ from kvorum.http.wire.request import (
 )
 from kvorum.local import logs
 from kvorum.sdk.database import checked_ops
+from procedures.engine.plain_data import Plain
 from txn.shared.wait_terms import terms
 
 
@@ -328,7 +329,7 @@ class HotApi:
             raise wrong_method(request.method, ("POST",))
         return reply(await handler(self, txn, request), request.formats.reply)
 
-    async def _txn_get(self, txn: int, request: Request) -> Any:
+    async def _txn_get(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.KEY)
         key = user_key(body["key"])
         request.needs(READS, body["ns"], body["table"])
@@ -347,7 +348,7 @@ class HotApi:
         records = await session.multi_get(keys)
         return {"items": [None if r is None else _show_own(r, packed) for r in records]}
 
-    async def _txn_put(self, txn: int, request: Request) -> Any:
+    async def _txn_put(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.TXN_PUT)
         key, value = user_key(body["key"]), user_value(body["value"])
         cond = condition(body.get("if_absent", False), body.get("if_version"))
@@ -356,7 +357,7 @@ class HotApi:
         await session.put(body["ns"], body["table"], key, value, cond, body.get("ttl_ms", 0))
         return {}
 
-    async def _txn_delete(self, txn: int, request: Request) -> Any:
+    async def _txn_delete(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.TXN_DELETE)
         key = user_key(body["key"])
         cond = condition(False, body.get("if_version"))
@@ -365,7 +366,7 @@ class HotApi:
         await session.delete(body["ns"], body["table"], key, cond)
         return {}
 
-    async def _txn_lock(self, txn: int, request: Request) -> Any:
+    async def _txn_lock(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.TXN_LOCK)
         key = user_key(body["key"])
         request.needs(LOCKS, body["ns"], body["table"])
@@ -377,7 +378,7 @@ class HotApi:
             return {"value": None, "version": None}
         return _show_own(record, request.formats.reply)
 
-    async def _txn_scan(self, txn: int, request: Request) -> Any:
+    async def _txn_scan(self, txn: int, request: Request) -> object:
         body = await request.fields(fields.SCAN)
         ns, table = body.pop("ns"), body.pop("table")
         request.needs(READS, ns, table)
@@ -426,13 +427,13 @@ class HotApi:
     }
 
 
-async def _post(request: Request, table: fields.Fields) -> dict[str, Any]:
+async def _post(request: Request, table: fields.Fields) -> Plain:
     if request.method != "POST":
         raise wrong_method(request.method, ("POST",))
     return await request.fields(table)
 
 
-def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
+def parse_ops(body: Plain) -> list[BatchOp]:
     """The ops of a batch body, checked. Raises InvalidArgument, TooLarge naming the op."""
     ops: list[BatchOp] = []
     for i, op in enumerate(body["ops"]):
@@ -476,7 +477,7 @@ def _may_write(request: Request, ops: Sequence[BatchOp]) -> None:
             request.needs(PUT if kind is Put else DELETES, ns, table)
 
 
-def _fence(op: dict[str, Any]) -> tuple[str, int] | None:
+def _fence(op: Plain) -> tuple[str, int] | None:
     fence = op.get("fence")
     return None if fence is None else (fence["resource"], fence["token"])
 
@@ -488,7 +489,7 @@ def _show_own(record: Record, packed: bool) -> dict[str, object]:
 
 
 def _show_page(page: Page, packed: bool) -> dict[str, object]:
-    def row(item: Item) -> dict[str, Any]:
+    def row(item: Item) -> Plain:
         version = str(item.version) if item.version else None
         return {
             "key": show(item.key, packed),

@@ -7,7 +7,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
 
 from kv.base.connection_slots import Seats
 from kv.base.ports import Rng, Timers
@@ -28,6 +27,7 @@ from kvorum.http.server.watch_streams import Watches
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.security.oidc_login import Logins
 from kvorum.version import VERSION
+from procedures.engine.plain_data import Plain
 from sqlproxy.catalog.guard import Guard
 
 Spawn = Callable[[Coroutine[object, None, None]], object]
@@ -56,7 +56,7 @@ class HttpApi:
         notice: str = "",
         leases: Leases | None = None,
         hybrid: bool = False,
-        sql: Callable[..., Awaitable[dict[str, Any]]] | None = None,
+        sql: Callable[..., Awaitable[Plain]] | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.members import Address
+from kv.base.wire_row import WireRow
 from kv.client.client import KvClient
 from kvorum.api.verbs import HOLDS_TXN
 
@@ -32,7 +33,7 @@ class Holders:
         self._own = own
         self._holds = holds
 
-    def answer(self, _context: object, args: list[Any]) -> list[Any]:
+    def answer(self, _context: object, args: WireRow) -> WireRow:
         """The node method HOLDS_TXN."""
         return [list(self._own) if self._holds(args[0]) else _NOBODY]
 

@@ -61,7 +61,7 @@ class Source(Protocol):
 
     async def next(self) -> Any: ...
 
-    def ready(self) -> Any: ...
+    def ready(self) -> object: ...
 
     async def close(self) -> None: ...
 
@@ -216,13 +216,13 @@ class Watches:
         await send_reply(send, answer)
         self._observer.observe(route, answer.status, self._monotonic() - began)
 
-    async def _first(self, source: Source, receive: Receive) -> Any:
+    async def _first(self, source: Source, receive: Receive) -> object:
         """None: the client went away, or the node stops, before there was anything."""
         async with _Ends(receive, self._stopping) as ends:
             return await ends.before(source.next())
 
     async def _stream(
-        self, route: str, source: Source, first: Any, still: Still, receive: Receive, send: Send
+        self, route: str, source: Source, first: object, still: Still, receive: Receive, send: Send
     ) -> None:
         """`still`: raises why it may not go on; asked before each event, and they do not stop."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -287,7 +287,7 @@ def _bytes(event: Any) -> bytes:
     return event.data if isinstance(event, Told) else sse.event_bytes(event)
 
 
-def _with_ready(source: Source, event: Any) -> bytes:
+def _with_ready(source: Source, event: object) -> bytes:
     """The event, and those after it that are there already: one write for many small ones."""
     data = [_bytes(event)]
     size = len(data[0])

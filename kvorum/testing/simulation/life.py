@@ -52,11 +52,11 @@ class Life:
     def __repr__(self) -> str:
         return f"{self.number}.{self.epoch}"
 
-    def enter(self, fn: Callable[..., object], *args: Any) -> None:
+    def enter(self, fn: Callable[..., object], *args: object) -> None:
         """Something reaches the process from outside."""
         self._loop.call_soon(fn, *args, context=self.context)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[object, None, object]) -> asyncio.Task[Any]:
         return self._loop.create_task(work, context=self.context.copy())
 
     def hold(self, handle: asyncio.Handle) -> None:
@@ -131,7 +131,7 @@ class LivesLoop(SimLoop):
         self.set_task_factory(made)
         self.set_exception_handler(self._broke)
 
-    def _broke(self, _loop: Any, context: dict[str, Any]) -> None:
+    def _broke(self, _loop: object, context: dict[str, Any]) -> None:
         """The errors of the dead are nobody's."""
         life = living()
         if (handle := context.get("handle")) is not None:
@@ -142,13 +142,13 @@ class LivesLoop(SimLoop):
             self.errors.append(context)
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Any, host: Any, port: Any, **_: Any
-    ) -> Any:
+        self, protocol_factory: object, host: object, port: object, **_: object
+    ) -> object:
         return self.network.listen(protocol_factory, (host, port))
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Any, host: Any, port: Any, *, ssl: Any = None
-    ) -> Any:
+        self, protocol_factory: object, host: object, port: object, *, ssl: object = None
+    ) -> object:
         assert ssl is None, "nobody reads along here"
         return await self.network.connect(protocol_factory, (host, port))
 

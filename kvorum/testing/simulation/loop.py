@@ -56,7 +56,7 @@ class _NoSelector:
         self.now += max(0.0, timeout)
         return []
 
-    def get_map(self) -> dict[Any, Any]:
+    def get_map(self) -> dict[object, object]:
         return {}
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     monotonic = time  # kv.base.adapters.LoopTimers
 
-    def _task(self, _loop: Any, coro: Any, **kw: Any) -> _Task:
+    def _task(self, _loop: object, coro: object, **kw: object) -> _Task:
         task = _Task(coro, loop=self, **kw)
         if len(self._kept) >= self._kept_max:
             self._kept = [kept for kept in self._kept if not kept.done()]
@@ -131,11 +131,11 @@ class SimLoop(asyncio.SelectorEventLoop):
     # threads
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> Any:
+    ) -> object:
         """Whatever the executor is."""
         return asyncio.wrap_future(self.turns.submit(functools.partial(func, *args)), loop=self)
 
-    def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+    def wait_in_thread(self, work: Coroutine[object, None, T]) -> T:
         """What comes of `work`, for code that runs in one of these threads."""
         return self.turns.wait(work, self)
 
@@ -176,7 +176,7 @@ class SimTimers(LoopTimers):
         self._clock = clock
 
     def call_later(
-        self, delay_s: float, fn: Callable[..., object], *args: Any
+        self, delay_s: float, fn: Callable[..., object], *args: object
     ) -> asyncio.TimerHandle:
         return super().call_later(delay_s / self._clock.rate, fn, *args)
 

@@ -140,7 +140,7 @@ class Network:
         else:
             other.life.enter(other.take, what)
 
-    def _outside(self, moment: float, fn: Callable[..., object], *args: Any) -> None:
+    def _outside(self, moment: float, fn: Callable[..., object], *args: object) -> None:
         """Call in no process' name."""
         self._loop.call_at(moment, fn, *args, context=Context())
 
@@ -383,7 +383,7 @@ class _Stream(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         return default
 
 

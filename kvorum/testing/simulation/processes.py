@@ -396,7 +396,7 @@ class Cluster:
         self.note("VIOLATION", violation)
         self.violations.append(violation)
 
-    def later(self, delay_s: float, fn: Callable[..., object], *args: Any) -> None:
+    def later(self, delay_s: float, fn: Callable[..., object], *args: object) -> None:
         """In no process' name."""
         self.loop.call_later(delay_s, fn, *args, context=Context())
 
@@ -432,7 +432,7 @@ class Cluster:
         return all(node.ready and node.running for node in self.nodes.values())
 
 
-async def outcome_of(work: Awaitable[Any]) -> Any:
+async def outcome_of(work: Awaitable[object]) -> object:
     """Its result, or its KvorumError as a value."""
     try:
         return await work

@@ -83,7 +83,7 @@ class Turns:
     def __init__(self) -> None:
         self._turns: list[_Turn] = []
 
-    def submit(self, call: Callable[[], object]) -> Future[Any]:
+    def submit(self, call: Callable[[], object]) -> Future[object]:
         """Run it until it waits or has ended."""
         turn = _Turn(call)
         self._turns = [one for one in self._turns if not one.future.done()]

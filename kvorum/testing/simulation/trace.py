@@ -26,5 +26,5 @@ class Trace:
         told = "end" if body is None else f"{len(body)} bytes {crc32(body):08x}"
         self.note(f"{source} → {target} {told}")
 
-    def consensus(self, source: int, target: Any, body: bytes) -> None:
+    def consensus(self, source: int, target: object, body: bytes) -> None:
         self.note(f"{source} ⇒ {target} {len(body)} bytes {crc32(body):08x}")

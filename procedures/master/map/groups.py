@@ -15,6 +15,7 @@ from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS
 from kv.base.node_methods import NodesById
+from kv.base.wire_row import WireRow
 from procedures.master.map.replica_methods import NO_REPLICA, GroupView
 from procedures.verbs import CAUGHT_UP, CHANGE_REPLICAS, REPLICA_STATUS
 
@@ -141,5 +142,5 @@ class Groups:
         known = self._leaders.get(partition)
         return list(dict.fromkeys([*([known] if known else []), *candidates]))
 
-    async def _ask(self, node: int, method: int, *args: object) -> list[Any]:
+    async def _ask(self, node: int, method: int, *args: object) -> WireRow:
         return await self._calls.call_at(node, method, *args, budget_ms=MEMBERSHIP_CALL_MS)

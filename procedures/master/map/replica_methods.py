@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, NotFound, NotLeader, Refused, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
+from kv.base.wire_row import WireRow
 from raft.api import ConsensusGroup, GroupStatus
 from raft.errors import BadConfig, ProposalsFull, RaftError
 from raft.errors import NotLeader as RaftNotLeader
@@ -91,7 +92,7 @@ class GroupView:
             status.commit_index,
         )
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         followers = [[n, f.lag, f.responsive, f.snapshot] for n, f in self.followers.items()]
         return [
             *(self.partition, self.role, self.term, self.leader, list(self.voters)),
@@ -100,7 +101,7 @@ class GroupView:
         ]
 
     @staticmethod
-    def from_wire(row: list[Any]) -> GroupView:
+    def from_wire(row: WireRow) -> GroupView:
         partition, role, term, leader, voters, learners, settled, followers, *rest = row
         witnesses, *log_end = rest or [()]  # earlier versions end here
         return GroupView(
@@ -136,13 +137,13 @@ class ReplicaMethods:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def status(self, _context: object, args: list[Any]) -> list[Any]:
+    def status(self, _context: object, args: WireRow) -> WireRow:
         """REPLICA_STATUS. Replicas that are not here are left out."""
         wanted = [d.id for d in self._replicas.descriptors()] if args[0] is None else args[0]
         found = (self._replicas.replica(partition) for partition in wanted)
         return [[GroupView.of(r.group.status()).to_wire() for r in found if r is not None]]
 
-    def change(self, _context: object, args: list[Any]) -> list[Any]:
+    def change(self, _context: object, args: WireRow) -> list[object]:
         """CHANGE_REPLICAS. Raises NotFound, NotLeader, Busy, Refused, Unavailable."""
         partition, change, node = args
         replica = self._replicas.replica(partition)

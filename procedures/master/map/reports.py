@@ -22,6 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, NamedTuple
 
+from kv.base.wire_row import WireRow
+from procedures.engine.plain_data import Plain
+
 
 class Hot(NamedTuple):
     """A key (in storage form, with its table's prefix) that has this share of the requests."""
@@ -51,13 +54,13 @@ class Report:
     written: bool  # there ever was a row
     hot: tuple[Hot, ...]
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> WireRow:
         row = list(astuple(self))
         row[-1] = [list(one) for one in self.hot]
         return row
 
     @staticmethod
-    def from_wire(row: list[Any]) -> Report:
+    def from_wire(row: WireRow) -> Report:
         """Raises TypeError, ValueError. Fields of later versions are passed over."""
         values = list(row[:_FIELDS])
         values[-1] = tuple(Hot(*one) for one in values[-1])
@@ -141,7 +144,7 @@ class Picture:
             found[node] += report.units
         return found
 
-    def to_wire(self, health: Mapping[int, tuple[str, int | None]]) -> dict[str, Any]:
+    def to_wire(self, health: Mapping[int, tuple[str, int | None]]) -> Plain:
         """The answer of REPORTS. `health`: Pulse.health."""
         return {
             "nodes": [

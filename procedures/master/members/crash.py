@@ -129,7 +129,7 @@ class ServerCrash(ReplicaMove):
         return done(self._result(ctx, rows, back=False))
 
     @staticmethod
-    def _result(ctx: StepContext, rows: list[Placed], *, back: bool) -> dict[str, Any]:
+    def _result(ctx: StepContext, rows: list[Placed], *, back: bool) -> dict[str, object]:
         node = ctx.args["node"]
         left = [row.descriptor.id for row in rows if row.replicas and node in row.nodes]
         return {

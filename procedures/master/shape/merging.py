@@ -24,7 +24,7 @@ its replica could not follow.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, NotFound, Refused, Unavailable
@@ -36,6 +36,7 @@ from kv.base.limits import (
     MERGE_MEET_LOOKS_MAX,
     RESHAPE_CALL_MS,
 )
+from kv.base.wire_row import WireRow
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -167,7 +168,7 @@ class MergePartitions:
 
     async def _order(
         self, ctx: StepContext, at: PartitionId, method: int, *args: object
-    ) -> list[Any]:
+    ) -> WireRow:
         return await self._groups.order(
             at, ctx.state["voters"], method, *args, budget_ms=RESHAPE_CALL_MS
         )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, KvorumError, NotFound, NotLeader, Refused
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
+from kv.base.wire_row import WireRow
 from kv.partition import shapes
 from kv.partition.shapes import Freeze, Merge, Settle, Shape, Thaw
 from kv.replica.replica import Replica
@@ -42,7 +43,7 @@ class ReshapeMethods:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    async def split(self, _context: object, args: list[Any]) -> list[Any]:
+    async def split(self, _context: object, args: WireRow) -> WireRow:
         """SPLIT_PARTITION: only at the epoch that the procedure saw, so that nothing is cut by an
         order that comes, or goes on, after its procedure was undone: the map would never hear of
         the new partition, and every node remove it.
@@ -72,7 +73,7 @@ class ReshapeMethods:
         assert there is not None
         return [replica.descriptor.to_wire(), there.to_wire()]
 
-    async def freeze(self, _context: object, args: list[Any]) -> list[object]:
+    async def freeze(self, _context: object, args: WireRow) -> list[object]:
         """FREEZE_PARTITION: only at the epoch that the procedure saw. A thaw raises it, so an order
         that comes late freezes nothing that nobody would thaw.
         """
@@ -89,7 +90,7 @@ class ReshapeMethods:
         assert replica.state.frozen is not None
         return list(replica.state.frozen)
 
-    async def thaw(self, _context: object, args: list[Any]) -> list[object]:
+    async def thaw(self, _context: object, args: WireRow) -> list[object]:
         """THAW_PARTITION, by an entry also where nothing is frozen: a freeze may be on its way."""
         partition, epoch = args
         replica = self._leading(partition)
@@ -97,7 +98,7 @@ class ReshapeMethods:
             await _reshape(replica, lambda: Thaw(epoch + 1))
         return [replica.descriptor.to_wire()]
 
-    async def caught_up(self, _context: object, args: list[Any]) -> list[Any]:
+    async def caught_up(self, _context: object, args: WireRow) -> list[object]:
         """CAUGHT_UP."""
         partition, index = args
         replica = self._here(partition)
@@ -108,7 +109,7 @@ class ReshapeMethods:
         await self._replicas.synced()
         return [True]
 
-    async def merge(self, _context: object, args: list[Any]) -> list[Any]:
+    async def merge(self, _context: object, args: WireRow) -> list[object]:
         """MERGE_PARTITION."""
         partition, epoch, row, index, term, members = args
         right = PartitionDescriptor.from_wire(row)
@@ -135,7 +136,7 @@ class ReshapeMethods:
             await _reshape(replica, make)
         return [replica.descriptor.to_wire()]
 
-    async def settle(self, _context: object, args: list[Any]) -> list[object]:
+    async def settle(self, _context: object, args: WireRow) -> list[object]:
         """SETTLE_PARTITION."""
         partition, epoch = args
         replica = self._leading(partition)

@@ -21,13 +21,14 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.methods import SPLIT_POINT
 from procedures.engine import plain_data
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
@@ -279,7 +280,7 @@ class Splitter:
     async def _submit(
         self,
         name: str,
-        args: dict[str, Any],
+        args: Plain,
         partitions: tuple[int, ...],
         epochs: str,
         how: str = "",
@@ -315,7 +316,7 @@ class Splitter:
             "working": len(self._working),
         }
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> Plain:
         """For people: what was done last, and what is not done and why."""
         refused = self.plan.refused
         return {

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, InvalidArgument, NotFound, Refused, Unavailable
@@ -35,6 +35,7 @@ from kv.base.limits import (
     SPLIT_FOLLOW_LOOKS,
 )
 from kv.base.methods import SPLIT_POINT
+from kv.base.wire_row import WireRow
 from kv.partition.shapes import BORN
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
@@ -138,7 +139,7 @@ class SplitPartition:
         ctx.state.update(left=left, right=right)
         return go_on("follow")
 
-    async def _order(self, ctx: StepContext) -> list[Any]:
+    async def _order(self, ctx: StepContext) -> WireRow:
         state, partition = ctx.state, id_of(ctx.args, "partition")
         return await self._groups.order(
             *(partition, state["voters"], SPLIT_PARTITION),

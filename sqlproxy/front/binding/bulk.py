@@ -140,7 +140,7 @@ def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converti
     return values
 
 
-def _literal(text: str) -> tuple[int, Any]:
+def _literal(text: str) -> tuple[int, object]:
     """Its type and value, as the binder has them."""
     if text[0] == _QUOTE:
         return oids.UNKNOWN, text[1:-1].replace("''", "'")

@@ -285,7 +285,7 @@ def _tree(one: SqlFunction) -> Node:
     return found
 
 
-def _named(node: Any) -> Any:
+def _named(node: object) -> Any:
     if isinstance(node, list):
         return [_named(one) for one in node]
     if not isinstance(node, dict):

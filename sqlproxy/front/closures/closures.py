@@ -189,7 +189,7 @@ def large_constant(fn: Fn) -> Fn:
     return call
 
 
-def flattened(values: list[object]) -> list[Any]:
+def flattened(values: list[object]) -> list[object]:
     if not any(isinstance(v, list) for v in values):
         return values
     return [

@@ -602,7 +602,7 @@ class _Compiler:
         columns = [self.part(one) for one in expr.columns]
         types = [(a.oid, element_of(b.oid)) for a, b in zip(expr.left, expr.columns, strict=True)]
 
-        def answer_of(columns: list[list[Any]], zone: object) -> Any:
+        def answer_of(columns: list[list[object]], zone: object) -> Any:
             keys = [comparing.common_key(*pair, zone) for pair in types]
             return among(keys, list(zip(*columns, strict=True)), expr.negated)
 

@@ -26,7 +26,7 @@ def fitter(oid: int, typmod: int, explicit: bool) -> Fit:
     if element := element_of(oid):
         inner = fitter(element, typmod, explicit)
 
-        def each(value: object) -> Any:
+        def each(value: object) -> object:
             if isinstance(value, list):
                 return [None if v is None else each(v) for v in value]
             return inner(value)

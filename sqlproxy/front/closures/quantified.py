@@ -48,7 +48,7 @@ def answering(operator: str, every: bool, key: Key | None, elements: Sequence[ob
 
 def among(
     keys: Sequence[Key | None], rows: Sequence[Sequence[object]], negated: bool
-) -> Callable[[Sequence[Any]], bool | None]:
+) -> Callable[[Sequence[object]], bool | None]:
     """What answers for each row whether it is one of `rows` (`negated`: none of them): false where
     every one of them has a part that differs, else unknown where NULL is among the parts. `keys`:
     of the parts. A row costs a look-up for each choice of parts that are NULL in a row of the set.

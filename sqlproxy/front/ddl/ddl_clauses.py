@@ -46,7 +46,7 @@ class Clauses:
         self.binder = queries.binder
         self.names = queries.binder.names
 
-    def default(self, node: Node, column: str, oid: int, typmod: int) -> tuple[Any, str]:
+    def default(self, node: Node, column: str, oid: int, typmod: int) -> tuple[object, str]:
         """The value if it is a constant, and the SQL."""
         with self._declared("DEFAULT expressions"):
             if any(True for _ in find(node, "ColumnRef")):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Final
 
 from kv.base.ids import FIRST_PRIVATE_TABLE
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
@@ -248,7 +248,7 @@ class Definitions:
             )
         return d.AlterSequence(found, self._sequence_options(body.get("options", ())))
 
-    def _sequence_options(self, nodes: Sequence[Node]) -> dict[str, Any]:
+    def _sequence_options(self, nodes: Sequence[Node]) -> dict[str, object]:
         options = sequence_options(nodes)
         if "owned_by" in options:
             options["owned_by"] = self._owner(options["owned_by"])
@@ -272,7 +272,7 @@ class Definitions:
     # -- databases, DROP, RENAME
 
     def create_database(self, body: Node) -> d.CreateDatabase:
-        options: dict[str, Any] = {}
+        options: dict[str, object] = {}
         for node in body.get("options", ()):
             part = node["DefElem"]
             name = part["defname"].lower()

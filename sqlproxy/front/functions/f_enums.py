@@ -5,7 +5,7 @@ that of the argument, whose value may be NULL.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, typed
 from sqlproxy.values import enums
@@ -33,7 +33,7 @@ def _end(place: int) -> OfSite:
     return of_site
 
 
-def _all(site: Site) -> Callable[[Any], list[str]]:
+def _all(site: Site) -> Callable[[object], list[str]]:
     return lambda value: list(_labels(site.types[0]))
 
 

@@ -117,7 +117,7 @@ class _Run:
             _keep(found, item)
         return _FOUND
 
-    def _step(self, path: Path, at: int, item: Any, found: Items | None, unwrap: bool) -> Done:
+    def _step(self, path: Path, at: int, item: object, found: Items | None, unwrap: bool) -> Done:
         pause()
         one = path[at]
         kind = one.kind
@@ -160,13 +160,13 @@ class _Run:
                 break
         return done
 
-    def _root_item(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _root_item(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         return self._after(path, at, self._root, found)
 
-    def _current_item(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _current_item(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         return self._after(path, at, self._current, found)
 
-    def _key(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _key(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         name = path[at].value
         if not isinstance(item, dict):
             return self._structure(
@@ -176,14 +176,14 @@ class _Run:
             return self._after(path, at, item[name], found)
         return self._structure(_NO_MEMBER, f'JSON object does not contain key "{name}"')
 
-    def _any_key(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _any_key(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if isinstance(item, dict):
             return self._each(path, at + 1, item, found, self._lax)
         return self._structure(
             _NO_OBJECT, "jsonpath wildcard member accessor can only be applied to an object"
         )
 
-    def _any_array(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _any_array(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if isinstance(item, list):
             return self._each(path, at + 1, item, found, self._lax)
         if self._lax:
@@ -192,7 +192,7 @@ class _Run:
             _NO_ARRAY, "jsonpath wildcard array accessor can only be applied to an array"
         )
 
-    def _index(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _index(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if not isinstance(item, list) and not self._lax:
             return self._structure(
                 _NO_ARRAY, "jsonpath array accessor can only be applied to an array"
@@ -236,10 +236,10 @@ class _Run:
             return None
         return place
 
-    def _last(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _last(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         return self._after(path, at, Decimal(self._size - 1), found)
 
-    def _filter(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _filter(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         outer, self._current = self._current, item
         try:
             holds = self._holds(path[at].args[0][0], item)
@@ -247,7 +247,7 @@ class _Run:
             self._current = outer
         return self._after(path, at, item, found) if holds is True else _NOTHING
 
-    def _any(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _any(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         first = path[at].value[0]
         done = _NOTHING
         lenient = self._lenient
@@ -263,7 +263,7 @@ class _Run:
             self._lenient = lenient
         return done
 
-    def _levels(self, path: Path, at: int, items: Any, found: Items | None, level: int) -> Done:
+    def _levels(self, path: Path, at: int, items: object, found: Items | None, level: int) -> Done:
         first, last = path[at].value
         done = _NOTHING
         if level > last:
@@ -282,7 +282,7 @@ class _Run:
 
     # -- methods
 
-    def _method(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _method(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         name: str = path[at].value
         match name:
             case "type":
@@ -308,7 +308,7 @@ class _Run:
             _NOT_NUMERIC, f"jsonpath item method .{name}() can only be applied to {kinds}"
         )
 
-    def _double(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _double(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if not isinstance(item, Decimal | str):
             return self._not_numeric("double", "a string or numeric value")
         given = isinstance(item, str)
@@ -329,7 +329,7 @@ class _Run:
             item = _OF_FLOAT(value)
         return self._after(path, at, item, found)
 
-    def _key_values(self, path: Path, at: int, item: Any, found: Items | None) -> Done:
+    def _key_values(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if not isinstance(item, dict):
             return self._error(
                 _NO_OBJECT, "jsonpath item method .keyvalue() can only be applied to an object"
@@ -607,7 +607,7 @@ def _query_first(*args: Any) -> str | None:
     return jsonb.dumps(found[0]) if found else None
 
 
-def _query_array(*args: Any) -> str:
+def _query_array(*args: object) -> str:
     return f"[{', '.join(query(*args))}]"
 
 

@@ -8,7 +8,7 @@ name. A regtype is held as the name (as a regclass is: `regclass`), so its OID i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Call, Expr
@@ -160,7 +160,7 @@ def _type_or_null(env: Env, text: str) -> str | None:
     return None if found is None else _type_out(env, found)
 
 
-def shower(oid: int) -> Callable[[Env, Any], str]:
+def shower(oid: int) -> Callable[[Env, object], str]:
     """What shows values of one of the types that are held as OIDs."""
     return _out(oid)
 

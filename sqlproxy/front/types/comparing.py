@@ -136,7 +136,7 @@ def numeric_key(value: Decimal) -> tuple[bool, Decimal]:
     return (True, Decimal(0)) if value.is_nan() else (False, value)
 
 
-class _Piece(tuple[Any, ...]):
+class _Piece(tuple[object, ...]):
     """Some keys of a long array."""
 
     __slots__ = ()
@@ -148,7 +148,7 @@ class _Piece(tuple[Any, ...]):
     __hash__ = tuple.__hash__
 
 
-def _in_pieces(keys: list[Any]) -> tuple[tuple[Any, ...], ...]:
+def _in_pieces(keys: list[Any]) -> tuple[tuple[object, ...], ...]:
     """Keys that are compared with breaks between, in the same order as all of them together."""
     rest = range(_PIECE, len(keys), _PIECE)
     return (tuple(keys[:_PIECE]), *[_Piece(keys[at : at + _PIECE]) for at in rest])
@@ -190,7 +190,7 @@ def key_of(oid: int) -> Callable[[Any], Any]:
     return _same
 
 
-def _same(value: object) -> Any:
+def _same(value: object) -> object:
     return value
 
 
@@ -206,7 +206,7 @@ def common_key(left: int, right: int, zone: object) -> Callable[[Any], object] |
     return None if found is _same else found
 
 
-def json_key(text: str) -> Any:
+def json_key(text: str) -> object:
     """jsonb's order: null < string < number < false < true < array < object, by length first."""
     return _json_key(jsonb.parse(text))
 

@@ -135,7 +135,7 @@ class Numbers:
         self.set(name, value, called)
         return True
 
-    def once(self, once: Once, given: Sequence[object]) -> Any:
+    def once(self, once: Once, given: Sequence[object]) -> object:
         """Raises Wanting."""
         key = repr(given)
         if key not in once.known:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS, SQL_SHORT_CALLS_MAX
 from kv.base.ops import Op, delete
+from kv.base.wire_row import WireRow
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.catalog.declaration_users import Use
 from sqlproxy.declared.database import Declared
@@ -174,7 +175,7 @@ class _Run(Use, Receiver):
 
     # -- Receiver
 
-    def set_result(self, result: list[Any], /) -> None:
+    def set_result(self, result: list[object], /) -> None:
         then, self.then = self.then, None
         answer = self.answer
         if then is not None:
@@ -227,7 +228,7 @@ def _select(run: _Run) -> bool:
     return key is not None and run.read(key, _selected)
 
 
-def _selected(run: _Run, reply: list[Any]) -> Answered:
+def _selected(run: _Run, reply: WireRow) -> Answered:
     rows = run.short.rows(run.key, reply[0], run.env)
     if run.session.setvals:
         raise Declined
@@ -279,7 +280,7 @@ def _change(run: _Run) -> bool:
     return key is not None and run.read(key, _changed)
 
 
-def _changed(run: _Run, reply: list[Any]) -> Answered | None:
+def _changed(run: _Run, reply: WireRow) -> Answered | None:
     short: ShortChange = run.short
     found, version = reply[0], reply[1]
     changed = short.change(run.key, found, version, run.env)

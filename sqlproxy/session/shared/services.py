@@ -38,7 +38,7 @@ class Run(Protocol):
 
     def __call__(
         self, procedure: str, args: Mapping[str, object], tell: Callable[[str], None]
-    ) -> Awaitable[Any]:
+    ) -> Awaitable[object]:
         """Its result; `tell` gets its progress now and then. Raises KvorumError."""
         ...
 
