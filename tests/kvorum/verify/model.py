@@ -424,7 +424,9 @@ class ModelSession:
         self._reads.add(name)
         return await self.m.read(lambda: self.m.seen(name, self._at()))
 
-    async def lock(self, ns: str, table: str, key: bytes, wait: str = "wait") -> Record | None:
+    async def lock(
+        self, ns: str, table: str, key: bytes, wait: str = "wait", strength: str = "update"
+    ) -> Record | None:
         name, m = key.decode(), self.m
         assert wait == "wait", "no workload asks for less"
         while m.broken != "forgets-locks" and m.locked.setdefault(name, self.id) != self.id:
