@@ -9,7 +9,7 @@ Times that passed while nobody was master: `missed` says what becomes of them: "
 them runs), "all" (each, up to SCHEDULE_MISSED_MAX), "skip" (none); none of those that are older
 than `catch_up_ms`. Times that pass while a schedule is paused are none of its times.
 
-`overlap` says what becomes of a time at which the run before has not ended:
+`overlap` says what becomes of a time at which a run before has not ended:
 
     allow_all        it runs beside
     skip             it does not run
@@ -18,8 +18,10 @@ than `catch_up_ms`. Times that pass while a schedule is paused are none of its t
     cancel_other     the run before is aborted; when it has rolled back, the newest time runs
     terminate_other  the run before is ended where it stands (bypassed), and this one runs
 
-What waits for its turn is in the row (`waiting`), so another master goes on with it. Whether a run
-has ended is known in memory: all that live are there before a schedule is looked at.
+What waits for its turn is in the row (`waiting`), so another master goes on with it: what the clock
+started and what somebody asked for in two lines, of which none holds up the other. Whether a run
+has ended is known in memory: all that live are there before a schedule is looked at. Runs of a
+schedule that allows all, but for those that must not run beside others, are nobody's run before.
 
 The nonce says for which time a run was started, however late that was; steps and users see it as
 `scheduled_ms`. Runs that somebody asked for (`trigger`, `backfill`) have one more part in theirs.
@@ -37,7 +39,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any, Final
 
 import msgspec
@@ -83,6 +85,7 @@ _LATE_MS: Final = 5_000  # a time that passed less long ago was not missed
 _NAP_S: Final = 1.0  # the wall clock may jump
 _ATTEMPTS: Final = 10
 _KEYS_KEPT: Final = 20  # requests that were repeated are known again
+_LIVE_KEPT: Final = 100
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +115,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     waiting: tuple[Waiting, ...] = ()
     paused: Pause | None = None
     keys: tuple[str, ...] = ()  # of requests that were carried out
+    live: tuple[int, ...] = ()  # runs that others may have to wait for, the newest ones
 
     def to_plain(self) -> dict[str, object]:
         return {
@@ -132,6 +136,13 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
             "paused": None if self.paused is None else self.paused.to_plain(),
             **dict(self.options),
         }
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The runs that have to have ended before one that runs alone."""
+        if self.live or self.overlap == ALLOW:
+            return self.live
+        return (self.last_id,)  # of before it was changed, or of a master that knows no others
 
     @property
     def due_ms(self) -> int:
@@ -232,7 +243,16 @@ class Schedules:
             if known is None:
                 self._check_room()
                 return made
-            kept = ("created_ms", "last_ms", "last_id", "runs", "skipped", "waiting", "keys")
+            kept = (
+                "created_ms",
+                "last_ms",
+                "last_id",
+                "runs",
+                "skipped",
+                "waiting",
+                "keys",
+                "live",
+            )
             same = {field: getattr(known, field) for field in (*kept, "paused")}
             return replace(made, **same)
 
@@ -272,10 +292,13 @@ class Schedules:
     async def remove(self, name: str) -> None:
         """Raises NotFound (SCHEDULE_NOT_FOUND)."""
         await self._load()
-        if self._known.pop(name, None) is None:
+        known = self._known.get(name)
+        if known is None:
             raise _unknown(name)
-        self._due.pop(name, None)
         await self._store.write([delete(rows.schedule(name)), delete(rows.older_schedule(name))])
+        if self._known.get(name) is known:  # nobody has set it anew
+            del self._known[name]
+            self._due.pop(name, None)
 
     async def all(self, *, after: str = "", name: str = "", limit: int = 0) -> list[Any]:
         """By name: those behind `after`, or the one of this name; as many as fit an answer."""
@@ -364,6 +387,14 @@ class Schedules:
     async def _ask(self, name: str, times: list[int], overlap: str, key: str) -> dict[str, object]:
         if overlap and overlap not in OVERLAP:
             raise _wrong("overlap", OVERLAP, overlap)
+        tag = f"{ASKED}{key}"
+        longest = max((len(_nonce(name, tag, ms)) for ms in times), default=0)
+        if (over := longest - limits.NONCE_CHARS_MAX) > 0:
+            raise InvalidArgument(
+                f"the key of a run of schedule {name} may have {len(key) - over} characters (with "
+                f"the schedule's name {limits.NONCE_CHARS_MAX}), it has {len(key)}",
+                details={"limit": len(key) - over, "actual": len(key)},
+            )
         fresh = True
 
         def change(known: Schedule | None) -> Schedule:
@@ -373,20 +404,15 @@ class Schedules:
                 fresh = False
                 return there
             keys = (*there.keys, key)[-_KEYS_KEPT:] if key else there.keys
-            tag = f"{ASKED}{key}"
             new = tuple(Waiting(ms, tag, overlap or there.overlap) for ms in times)
-            if len(there.waiting) + len(new) > limits.SCHEDULE_BUFFER_MAX:
+            asked = sum(bool(one.tag) for one in there.waiting)
+            if asked + len(new) > limits.SCHEDULE_BUFFER_MAX:
                 raise Busy(
-                    f"{len(there.waiting)} runs of schedule {name} wait already, the limit is "
-                    f"{limits.SCHEDULE_BUFFER_MAX}",
-                    details={
-                        "limit": limits.SCHEDULE_BUFFER_MAX,
-                        "actual": len(there.waiting) + len(new),
-                    },
+                    f"{asked} runs that were asked for of schedule {name} wait already, the limit "
+                    f"is {limits.SCHEDULE_BUFFER_MAX}",
+                    details={"limit": limits.SCHEDULE_BUFFER_MAX, "actual": asked + len(new)},
                 )
-            first = new and new[0].overlap == ALLOW  # waits for nobody
-            waiting = (*new, *there.waiting) if first else (*there.waiting, *new)
-            return replace(there, waiting=waiting, keys=keys)
+            return replace(there, waiting=(*there.waiting, *new), keys=keys)
 
         await self._change(name, change)
         try:
@@ -565,7 +591,7 @@ class Schedules:
         """A time has come."""
         waiting, overlap = schedule.waiting, schedule.overlap
         mine = [one for one in waiting if not one.tag]
-        full = len(waiting) >= limits.SCHEDULE_BUFFER_MAX
+        full = len(mine) >= limits.SCHEDULE_BUFFER_MAX
         if full or (overlap == BUFFER_ONE and mine):
             return replace(schedule, skipped=schedule.skipped + 1)
         skipped = schedule.skipped
@@ -575,47 +601,59 @@ class Schedules:
 
     async def _drained(self, schedule: Schedule, nonces: list[str]) -> Schedule:
         """Start what waits, as far as it may; `nonces` gets those that were."""
-        while schedule.waiting:
-            first, rest = schedule.waiting[0], schedule.waiting[1:]
-            if not first.tag and not schedule.remaining:
-                schedule = replace(schedule, waiting=rest, skipped=schedule.skipped + 1)
+        left: list[Waiting] = []
+        stopped: set[bool] = set()  # of what was asked for, and of the clock: its first one waits
+        for one in schedule.waiting:
+            asked, alone = bool(one.tag), one.overlap != ALLOW
+            if (not asked and schedule.paused is not None) or (alone and asked in stopped):
+                left.append(one)
                 continue
-            nonce = f"{SCHEDULED}{schedule.name}{first.tag}/{first.nominal_ms}"
+            if not asked and not schedule.remaining:
+                schedule = replace(schedule, skipped=schedule.skipped + 1)
+                continue
+            nonce = _nonce(schedule.name, one.tag, one.nominal_ms)
             if nonce not in self._started:  # else a later one had trouble
-                if first.overlap != ALLOW and self._lives(schedule.last_id):
-                    if first.overlap == SKIP:
-                        schedule = replace(schedule, waiting=rest, skipped=schedule.skipped + 1)
+                if alone and any(self._lives(id) for id in schedule.before):
+                    if one.overlap == SKIP:
+                        schedule = replace(schedule, skipped=schedule.skipped + 1)
                         continue
-                    if not await self._ended_for(schedule, first.overlap):
-                        return schedule
+                    if not await self._ended_for(schedule, one.overlap):
+                        stopped.add(asked)
+                        left.append(one)
+                        continue
                 self._started[nonce] = await self._start(schedule, nonce)
             nonces.append(nonce)
+            id, live = self._started[nonce], schedule.live
+            if id and (alone or schedule.overlap != ALLOW):
+                live = (*(before for before in live if self._lives(before)), id)[-_LIVE_KEPT:]
             schedule = replace(
                 schedule,
-                waiting=rest,
-                last_ms=first.nominal_ms,
-                last_id=self._started[nonce] or schedule.last_id,
+                last_ms=one.nominal_ms,
+                last_id=id or schedule.last_id,
+                live=live,
                 runs=schedule.runs + 1,
-                remaining=schedule.remaining - (schedule.remaining > 0 and not first.tag),
+                remaining=schedule.remaining - (schedule.remaining > 0 and not asked),
             )
-        return schedule
+        return replace(schedule, waiting=tuple(left))
 
     async def _ended_for(self, schedule: Schedule, overlap: str) -> bool:
-        """Whether the last run has ended; else somebody looks again when it has."""
-        id = schedule.last_id
-        self._awaited[id] = schedule.name
+        """Whether the runs before have ended; else somebody looks again when one has."""
+        before = [id for id in schedule.before if self._lives(id)]
         end = {CANCEL: self._cancel, TERMINATE: self._terminate}.get(overlap)
-        if end is not None:
+        for id in before:
+            self._awaited[id] = schedule.name
+            if end is None:
+                continue
             try:
                 await end(id, f"schedule {schedule.name}: its next time has come")
             except KvorumError as error:
                 if error.disposition != "no":
                     raise
                 log.warning("schedule %s: run %d goes on: %s", schedule.name, id, error)
-        if self._lives(id):
-            return False
-        self._awaited.pop(id, None)
-        return True
+        still = [id for id in before if self._lives(id)]
+        for id in set(before) - set(still):
+            self._awaited.pop(id, None)
+        return not still
 
     async def _start(self, known: Schedule, nonce: str) -> int:
         """Its run at a time; 0: it was refused (said in the log)."""
@@ -647,18 +685,22 @@ def _passed(known: Schedule, now: int) -> tuple[Schedule, list[int]]:
 
 
 def _chosen(known: Schedule, times: list[int], now: int) -> list[int]:
-    def late_ms(when: int) -> int:
-        return now - begins(known.times, known.name, when)
-
+    # One begins when those before it have, however short its own jitter is: it is not late then.
+    began = list(accumulate((begins(known.times, known.name, one) for one in times), max))
+    late_ms = {when: now - at for when, at in zip(times, began, strict=True)}
     if known.catch_up_ms:
-        times = [one for one in times if late_ms(one) <= max(_LATE_MS, known.catch_up_ms)]
-    late = [when for when in times if late_ms(when) > _LATE_MS]
+        times = [one for one in times if late_ms[one] <= max(_LATE_MS, known.catch_up_ms)]
+    late = [when for when in times if late_ms[when] > _LATE_MS]
     on_time = [when for when in times if when not in late]
     if known.missed == "all":
         return times
     if known.missed == "one" and late and not on_time:
         return late[-1:]
     return on_time
+
+
+def _nonce(name: str, tag: str, nominal_ms: int) -> str:
+    return f"{SCHEDULED}{name}{tag}/{nominal_ms}"
 
 
 def _said(given: dict[str, object]) -> Plain:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -324,6 +325,141 @@ def test_a_range_is_filled_one_after_the_other() -> None:
         await schedules.set(EVERY)
         with pytest.raises(TooLarge, match="1000 times"):
             await schedules.backfill("s", day - DAY, day)
+
+    with_schedules(test)
+
+
+@pytest.mark.parametrize("overlap", ["allow_all", "skip", "buffer_one"])
+def test_a_backfill_holds_up_none_of_the_clock(overlap: str) -> None:
+    """What somebody asked for waits in a line of its own, and the clock goes on beside it."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        await asyncio.sleep(DAY / 1000)
+        await schedules.set({**EVERY, "overlap": overlap})
+        now = office.lab.clock.now_ms()
+        begin = now - now % HOUR
+        await schedules.backfill("s", begin - 600_000, begin, overlap="buffer_all")
+        runs_ms: list[int] = []
+        for _ in range(20):
+            await asyncio.sleep(30)
+            late = [one for one in runs.times if one >= begin and one not in runs_ms]
+            runs_ms += late
+            if overlap == "allow_all":
+                assert len([id for id in runs.live if runs.times[id - 1] < begin]) <= 1
+            else:
+                assert len(runs.live) <= 1
+                runs.end()
+        if overlap == "allow_all":
+            assert len(runs_ms) == 10, "a run of the clock each minute, though none has ended"
+        else:
+            assert len(runs_ms) >= 2
+
+    with_schedules(test)
+
+
+def test_nothing_that_waits_begins_while_it_is_paused() -> None:
+    """Each end of a run started the next one that the clock had left, pause or not."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "overlap": "buffer_all"})
+        await asyncio.sleep(5 * 60)
+        assert len(runs.by_nonce) == 1
+        await schedules.pause("s", Pause("stop", "ann", office.lab.clock.now_ms()))
+        for _ in range(3):
+            runs.end()
+            await asyncio.sleep(60)
+            schedules = master()
+        assert len(runs.by_nonce) == 1
+        assert len((await schedules.trigger("s"))["started"]) == 1, "who asks for one gets it"
+        runs.end()
+        await schedules.resume("s")
+        for _ in range(3):
+            await asyncio.sleep(1)
+            runs.end()
+        assert len(runs.by_nonce) == 5
+
+    with_schedules(test)
+
+
+def test_a_run_beside_does_not_hide_the_one_before() -> None:
+    """One is triggered beside a run and ends; the next time comes, and the first one lives."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set({**EVERY, "overlap": "skip"})
+        await asyncio.sleep(90)
+        (beside,) = (await schedules.trigger("s", overlap="allow_all"))["started"]
+        runs.end(int(beside))
+        schedules = master()
+        await asyncio.sleep(180)
+        assert len(runs.by_nonce) == 2
+        await schedules.set({**EVERY, "overlap": "allow_all"})
+        await asyncio.sleep(60)
+        await schedules.set({**EVERY, "overlap": "skip"})
+        assert len(runs.by_nonce) == 3
+        await asyncio.sleep(180)
+        assert len(runs.by_nonce) == 3, "what it started before it was changed counts, too"
+
+    with_schedules(test)
+
+
+@pytest.mark.parametrize("missed", ["one", "skip"])
+def test_a_jitter_longer_than_the_interval_loses_no_run(missed: str) -> None:
+    """A run with a short jitter waits behind one with a long one, and was taken for missed."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        every = {"name": "s", "procedure": "x", "every_ms": 10_000, "jitter_ms": 120_000}
+        await schedules.set({**every, "missed": missed})
+        await asyncio.sleep(1_800)
+        times = runs.times
+        assert len(times) >= 167
+        assert {b - a for a, b in pairwise(times)} == {10_000}
+
+    with_schedules(test)
+
+
+def test_a_key_that_makes_too_long_a_name_is_refused() -> None:
+    """It was accepted, counted as a run, and never ran."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set(EVERY)
+        with pytest.raises(InvalidArgument, match="characters") as caught:
+            await schedules.trigger("s", key="k" * 199)
+        most = int(caught.value.details["limit"])
+        assert (await schedules.all())[0]["runs"] == 0
+        assert len((await schedules.trigger("s", key="k" * most))["started"]) == 1
+        assert len(next(iter(runs.by_nonce))) == limits.NONCE_CHARS_MAX
+
+    with_schedules(test)
+
+
+def test_a_schedule_that_could_not_be_removed_is_still_there() -> None:
+    """It was gone from the list, and removing it again said that there is none; the next master had
+    it again.
+    """
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _office: Office) -> None:
+        schedules = master()
+        await schedules.set(EVERY)
+        table: Any = schedules._store
+        real = table.write
+
+        async def write(_ops: Any) -> int:
+            raise UnknownOutcome("perhaps")
+
+        table.write = write
+        with pytest.raises(UnknownOutcome):
+            await schedules.remove("s")
+        table.write = real
+        assert len(await schedules.all()) == 1
+        await schedules.remove("s")
+        assert await schedules.all() == await master().all() == []
+        await asyncio.sleep(120)
+        assert runs.by_nonce == {}
 
     with_schedules(test)
 
