@@ -40,7 +40,7 @@ export class Worker {
   options;
   types;
   steps;
-  running = new Set();
+  running = new Map(); // by task, until its end is answered
   stopped = false;
   constructor(options, types, steps) {
     this.options = options; this.types = types; this.steps = steps;
@@ -65,24 +65,26 @@ export class Worker {
     while (!this.stopped) {
       try {
         const take = slots - this.running.size;
-        const leased = await this.ask("lease", { types, slots, take, wait_ms: take ? 1000 : 0 });
+        const have = [...this.running.keys()]; // what it was given besides was lost on its way
+        const leased = await this.ask("lease", { types, slots, take, have, wait_ms: take ? 1000 : 0 });
         types = undefined;
         for (const given of leased.tasks) this.begin(given);
-        if (!take) await Promise.race([...this.running, new Promise((go) => setTimeout(go, 1000))]);
+        if (!take) await Promise.race([...this.running.values(), new Promise((go) => setTimeout(go, 1000))]);
       } catch (error) {
         if (error.code === "WORKER_UNKNOWN") types = this.types;
         else await new Promise((go) => setTimeout(go, 500)); // the node is not there: ask again
       }
     }
-    await Promise.all(this.running);
+    await Promise.all(this.running.values());
     await this.ask("leave", {});
   }
 
   stop() { this.stopped = true; }
 
   begin(given) {
-    const work = this.work(given).catch(() => {}).finally(() => this.running.delete(work));
-    this.running.add(work);
+    if (this.running.has(given.task)) return;
+    const work = this.work(given).catch(() => {}).finally(() => this.running.delete(given.task));
+    this.running.set(given.task, work);
   }
 
   async work(given) {

@@ -46,7 +46,7 @@ export class Worker {
   options: Options;
   types: Declared[];
   steps: Steps;
-  running: Json = new Set();
+  running: Json = new Map(); // by task, until its end is answered
   stopped: boolean = false;
   constructor(options: Options, types: Declared[], steps: Steps) {
     this.options = options; this.types = types; this.steps = steps;
@@ -71,24 +71,26 @@ export class Worker {
     while (!this.stopped) {
       try {
         const take = slots - this.running.size;
-        const leased = await this.ask("lease", { types, slots, take, wait_ms: take ? 1000 : 0 });
+        const have = [...this.running.keys()]; // what it was given besides was lost on its way
+        const leased = await this.ask("lease", { types, slots, take, have, wait_ms: take ? 1000 : 0 });
         types = undefined;
         for (const given of leased.tasks) this.begin(given);
-        if (!take) await Promise.race([...this.running, new Promise((go: Json) => setTimeout(go, 1000))]);
+        if (!take) await Promise.race([...this.running.values(), new Promise((go: Json) => setTimeout(go, 1000))]);
       } catch (error: Json) {
         if (error.code === "WORKER_UNKNOWN") types = this.types;
         else await new Promise((go) => setTimeout(go, 500)); // the node is not there: ask again
       }
     }
-    await Promise.all(this.running);
+    await Promise.all(this.running.values());
     await this.ask("leave", {});
   }
 
   stop(): void { this.stopped = true; }
 
   begin(given: Json): void {
-    const work = this.work(given).catch(() => {}).finally(() => this.running.delete(work));
-    this.running.add(work);
+    if (this.running.has(given.task)) return;
+    const work = this.work(given).catch(() => {}).finally(() => this.running.delete(given.task));
+    this.running.set(given.task, work);
   }
 
   async work(given: Json): Promise<void> {

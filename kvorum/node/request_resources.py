@@ -18,7 +18,7 @@ from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.bulk import BULK
 from procedures.pools.crew import Crew
-from procedures.pools.worker_permissions import check_kin, pools_of, written
+from procedures.pools.worker_permissions import check_found_by, check_kin, pools_of, written
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_LISTS,
@@ -137,7 +137,9 @@ class Named:
 
 def _begun(crew: Crew, verb: Verb, row: list[object]) -> Needs:
     """A master runs the database's own procedures with all rights, whoever wrote their records."""
-    for record in written(verb, row):
+    told = {record.id: record for record in written(verb, row)}
+    check_found_by(crew, verb, row, told)
+    for record in told.values():
         check_kin(crew, record)
         if is_own(record.name):
             yield from needed(record.name, plain_data.read(record.args, "args"))

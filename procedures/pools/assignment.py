@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
@@ -175,6 +175,8 @@ class Dealing:
         self._losses: dict[int, int] = {}  # procedure → taken from silent workers since it moved
         self._postponed: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
         self._with_needs: dict[str, dict[str, None]] = {}  # lane → the same with needs, that wait
+        self.deduplicated: Counter[str] = Counter()  # owner → keys for which an earlier one stands
+        self._untold: Counter[int] = Counter()  # procedure → rows of an index without its record
 
     @property
     def settled(self) -> bool:

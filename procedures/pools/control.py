@@ -124,7 +124,7 @@ class Control:
         self._schedules = schedules
         self._census = Census(executor)
         self.talk = talk = Talk(executor, rows)
-        self.windows = Windows(executor, rows)
+        self.windows = Windows(executor, rows, crew.deduplicated)
         self.versions = Versions(executor)
         self._actions = {
             "signal": talk.signal,

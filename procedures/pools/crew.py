@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -40,7 +41,7 @@ from kv.base.errors import (
     from_wire,
 )
 from kv.base.ops import delete, put
-from procedures.engine import records
+from procedures.engine import attributes, records, search_rows
 from procedures.engine.needs import lacking
 from procedures.engine.records import FORMAT_MORE, Record, lane_of, parts_of, without_needs
 from procedures.engine.registry import ProcedureType
@@ -68,6 +69,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.1
 _SWEEP_S: Final = 60.0
+_UNTOLD_MAX: Final = 10_000  # procedures whose rows are counted
 _AGAIN_S: Final = 0.1
 
 
@@ -138,7 +140,10 @@ class Crew(Dealing):
             async for key, (_, _, full_ms), version in self._kept_rates():
                 if full_ms < now_ms:
                     await self._rows.write([delete(key, cond=version)])
-            await windows.sweep(self._rows, now_ms, lambda id: self._roster.get(id) is not None)
+            lives = self._roster.get
+            kept = await windows.sweep(self._rows, now_ms, lambda id: lives(id) is not None)
+            self.deduplicated.clear()
+            self.deduplicated.update(kept)
         except KvorumError as error:
             log.warning("what forgotten procedures left stays for now: %s", error)
 
@@ -379,6 +384,23 @@ class Crew(Dealing):
             *(live.parent, live.starter, live.tells, live.bound),
             *(live.limits[0], live.key),
         )
+
+    def may_be_found_by(self, id: int, key: bytes) -> bool:
+        """Whether a row of an index may be of a procedure whose record is not told with it: it is
+        of its type, and there are not more than one has.
+        """
+        live = self._roster.get(id)
+        if live is None:
+            return False
+        if key[:5] == search_rows.ENDED:
+            return key.startswith(search_rows.of_type(live.name))
+        names = {a for one in self._types.types() if one.name == live.name for a in one.attributes}
+        if not any(key.startswith(attributes.prefix(name)) for name in names):
+            return False
+        if len(self._untold) > _UNTOLD_MAX:
+            self._untold = Counter({k: n for k, n in self._untold.items() if self._roster.get(k)})
+        self._untold[id] += 1
+        return self._untold[id] <= 2 * limits.ATTRIBUTES_MAX * limits.ATTRIBUTE_KEYWORDS_MAX
 
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""

@@ -14,6 +14,7 @@ anything runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -49,28 +50,45 @@ class Pauses:
     def __init__(self, store: Rows) -> None:
         self._store = store
         self._all: dict[str, Pause] = {}
+        self._of: Counter[str] = Counter()  # by who has paused
 
     async def load(self) -> None:
         async for key, value, _ in rows.every(self._store, rows.ALL_PAUSES):
             name = unescape(key, len(rows.ALL_PAUSES[0]))[0].decode()
-            self._all[name] = _decoder.decode(value)
+            self._all[name] = pause = _decoder.decode(value)
+            self._of[pause.by] += 1
 
     async def set(self, key: str, pause: Pause, ops: Sequence[Op]) -> None:
         """`ops`: what is written with it. Raises Busy, ConditionFailed (of these)."""
-        if key not in self._all and len(self._all) >= limits.PAUSES_MAX:
-            raise Busy(
-                f"{limits.PAUSES_MAX} things are paused, which is the limit",
-                details={"limit": limits.PAUSES_MAX, "actual": len(self._all)},
-            )
+        if key not in self._all:
+            mine = self._of[pause.by]
+            for actual, limit, by in (
+                (len(self._all), limits.PAUSES_MAX, ""),
+                (mine, limits.PAUSES_OF_ONE_MAX, f" by {pause.by:.80}"),
+            ):
+                if actual >= limit:
+                    raise Busy(
+                        f"{limit} things are paused{by}, which is the limit",
+                        details={"limit": limit, "actual": actual},
+                    )
         await self._store.write([put(rows.pause(key), _encoder.encode(pause)), *ops])
+        self._drop(key)
         self._all[key] = pause
+        self._of[pause.by] += 1
 
     async def end(self, key: str, ops: Sequence[Op]) -> None:
         """Raises NotFound (NOT_PAUSED), ConditionFailed."""
         if key not in self._all:
             raise NotFound(f"{key.replace(':', ' ', 1)} is not paused", code="NOT_PAUSED")
         await self._store.write([delete(rows.pause(key)), *ops])
-        del self._all[key]
+        self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        before = self._all.pop(key, None)
+        if before is not None:
+            self._of[before.by] -= 1
+            if not self._of[before.by]:
+                del self._of[before.by]
 
     def over(self, id: int, keys: Sequence[str]) -> str:
         """What of these is paused: a procedure, or one of what limits count it for ("type:T"). ""

@@ -134,6 +134,10 @@ def window(kind: bytes, owner: str, name: str, queue: str, key: str) -> bytes:
     return _WINDOWS + kind + b"".join(parts)
 
 
+def owner_of_window(key: bytes) -> str:
+    return unescape(key, len(_WINDOWS) + 1)[0].decode()
+
+
 def deploy(name: str) -> bytes:
     return _DEPLOYS + escape(name.encode())
 

@@ -12,6 +12,7 @@ read: so two masters never begin two. Keys are their owner's, as nonces are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
@@ -53,10 +54,10 @@ def window(given: Plain) -> Window | None:
     times = {}
     for name in ("dedup_ms", "debounce_ms", "debounce_max_ms"):
         ms = said.get(name, 0)
-        if type(ms) is not int or not 0 <= ms <= limits.PROCEDURE_TIMEOUT_MS_MAX:
-            raise InvalidArgument(
-                f"{name} must be 0 to {limits.PROCEDURE_TIMEOUT_MS_MAX}, got {ms!r:.40}"
-            )
+        dedups = name == "dedup_ms"  # its row outlives its procedure
+        most = limits.PROCEDURE_DEDUP_MS_MAX if dedups else limits.PROCEDURE_TIMEOUT_MS_MAX
+        if type(ms) is not int or not 0 <= ms <= most:
+            raise InvalidArgument(f"{name} must be 0 to {most}, got {ms!r:.40}")
         times[name] = ms
     key, which = said.get("dedup", ""), said.get("debounce", "last")
     if which not in ("first", "last"):
@@ -93,8 +94,9 @@ class Begins(Protocol):
 class Windows:
     """Of one executor."""
 
-    def __init__(self, executor: Begins, rows: Rows) -> None:
-        self._executor, self._rows = executor, rows
+    def __init__(self, executor: Begins, rows: Rows, kept: Counter[str]) -> None:
+        """`kept`: how many rows each owner has, as the last sweep has found, and since."""
+        self._executor, self._rows, self._kept = executor, rows, kept
 
     async def begin(self, sub: Submission, window: Window) -> tuple[int, str]:
         """`Executor.submit`, and why an earlier one stands for it ("" = none does)."""
@@ -112,8 +114,16 @@ class Windows:
             earlier, until_ms = _read(value)
             if now_ms < until_ms:
                 return earlier, DEDUPLICATED
+            if value is None and self._kept[sub.owner] >= limits.PROCEDURE_DEDUPS_OF_ONE_MAX:
+                most = limits.PROCEDURE_DEDUPS_OF_ONE_MAX
+                raise Busy(
+                    f"{sub.owner!r:.80} has {most} keys for which an earlier submission stands, "
+                    "the limit: wait until some have ended, or say a shorter dedup_ms",
+                    details={"limit": most, "actual": self._kept[sub.owner]},
+                )
             new = row, version, now_ms + window.dedup_ms
             if (id := await self._new(sub, *new)) is not None:
+                self._kept[sub.owner] += value is None
                 return id, ""
         raise _races(window.dedup)
 
@@ -156,15 +166,21 @@ class Windows:
             return None
 
 
-async def sweep(rows_: Rows, now_ms: int, lives: Callable[[int], bool]) -> None:
-    """Remove rows of windows that are over. `lives(id)`: whether a procedure has not ended."""
+async def sweep(rows_: Rows, now_ms: int, lives: Callable[[int], bool]) -> Counter[str]:
+    """Remove rows of windows that are over. `lives(id)`: whether a procedure has not ended. How
+    many of `dedup` each owner has still.
+    """
+    kept: Counter[str] = Counter()
     async for key, value, version in rows.every(rows_, rows.ALL_WINDOWS):
         id, until_ms = _read(value)
+        if until_ms >= now_ms:
+            kept[rows.owner_of_window(key)] += 1
         if until_ms < now_ms and (until_ms or not lives(id)):
             try:
                 await rows_.write([delete(key, cond=version)])
             except ConditionFailed:
                 continue  # it is used again
+    return kept
 
 
 def _read(value: bytes | None) -> tuple[int, int]:

@@ -4,7 +4,8 @@ so whoever is asked about a row knows.
 
     PROCEDURES, PROCEDURE_STEPS, RUNNABLE      by the id of the procedure
     WORKERS                                    signals, completions, events and heartbeats: so, too
-    … of them what it is found by              by the id at their end
+    … of them what it is found by              by the id at their end; what is put there its record
+                                               says (`check_found_by`)
     LOCKS                                      a grant goes with who held it; only masters give one
 
 A child begins with its parent's step: its record is new, by an id that the worker was given
@@ -14,7 +15,7 @@ it is (`written`) decides what a master does with it: so whoever lets it pass lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from kv.base import system
@@ -95,6 +96,31 @@ def check_kin(crew: Crew, record: records.Record) -> None:
         )
 
 
+def check_found_by(
+    crew: Crew, verb: Verb, row: list[Any], told: Mapping[int, records.Record]
+) -> None:
+    """Rows by which procedures are found: others count and sort them, and nothing ever removes one
+    that no record says. `told`: what the request writes of records, by id; of a commit in several
+    requests one may have none of them: then the rows are of its type, and no more than one
+    procedure can have. Raises Forbidden (NOT_HELD).
+    """
+    for kind, key, *_ in row[verb.at(verb.keys)] if verb.touches is Touches.OPS else ():
+        if kind != OP_PUT or key[:5] not in _FOUND_BY or (span := _id(key, len(key) - 8)) is None:
+            continue
+        record = told.get(span.first)
+        if record is None:
+            says = crew.may_be_found_by(span.first, key)
+        else:
+            says = key in attributes.rows_of(record.id, record.created_ms, record.attributes)
+            says = says or (record.ended and key == search_rows.ended_key(record))
+        if not says:
+            raise Forbidden(
+                "a procedure is found by what its record says, and by nothing else",
+                code=NOT_HELD,
+                details={"procedure": str(span.first)},
+            )
+
+
 def _pool(crew: Crew, user: str, span: Span | Told | None) -> str:
     pool = None
     if isinstance(span, Told):
@@ -120,7 +146,7 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
         yield _range(start, end)
     if verb.touches is Touches.OPS:
         yield from map(_point, options.get("reads", ()))
-        for kind, key, value, cond, *_ in row[verb.at(verb.keys)]:
+        for kind, key, value, cond, *_ in _not_born(row[verb.at(verb.keys)]):
             if key[:4] == _LOCKS:
                 if kind != OP_CHECK:
                     yield _id(key, len(key) - 8) if kind == OP_DELETE else None
@@ -142,6 +168,12 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
         yield None  # packed ones do not say which they are, and no worker sends any
     else:
         yield from map(_point, keys_of(verb, row))
+
+
+def _not_born(ops: list[Any]) -> list[Any]:
+    """Without rows by which new procedures are found: their records are there, and looked at."""
+    born = {op[1][4:12] for op in ops if op[3] == 0 and op[1][:4] == _RECORDS}
+    return [op for op in ops if op[1][:5] not in _FOUND_BY or op[1][-8:] not in born]
 
 
 def _kin(value: bytes) -> Iterator[Span | None]:

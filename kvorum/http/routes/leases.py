@@ -6,6 +6,9 @@ the node that it speaks to; only its steps are called elsewhere. So leases, fenc
 timeouts and commits are those of every step: a task whose lease ended may still be sent back, and
 is refused, here because nobody knows it any more, else because the record has moved on.
 
+A worker says which tasks it has. One that it was given and does not name after a while is given to
+it again: the answer was lost on its way, and else the step would stay with it for ever.
+
 A worker that is silent for HTTP_LEASE_MS has lost what it had, and its tasks go to others. What it
 was given is in the memory of this node alone: at another one, or after a restart, it begins anew.
 """
@@ -100,6 +103,7 @@ class Task:
     def __init__(self, name: str, method: StepDef | UndoDef, ctx: StepContext) -> None:
         loop = asyncio.get_running_loop()
         self.name, self.method, self.ctx = name, method, ctx
+        self.given_s = 0.0  # when its worker was given it
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.stored: asyncio.Future[dict[str, object]] = loop.create_future()
 
@@ -189,10 +193,13 @@ class Session:
         if task in self.waiting:
             self.waiting.remove(task)
 
-    async def lease(self, count: int, wait_ms: int) -> list[Task]:
-        """Up to so many; waits for one."""
+    async def lease(self, count: int, wait_ms: int, have: Sequence[str] | None) -> list[Task]:
+        """Up to so many; waits for one. `have`: the tasks that the worker has, None: it does not
+        say.
+        """
         self.heard = self._leases.timers.monotonic()
-        if count and not self.waiting and wait_ms:
+        again = [] if have is None else self._not_heard_of(frozenset(have))[:count]
+        if count and not again and not self.waiting and wait_ms:
             self._come.clear()
             try:
                 async with asyncio.timeout(wait_ms / 1000):
@@ -200,7 +207,22 @@ class Session:
             except TimeoutError:
                 pass
         self.heard = self._leases.timers.monotonic()
-        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+        found = [task for task in again if task.name in self.tasks]
+        found += [self.waiting.popleft() for _ in range(min(count - len(found), len(self.waiting)))]
+        for task in found:
+            task.given_s = self.heard
+        return found
+
+    def _not_heard_of(self, have: frozenset[str]) -> list[Task]:
+        """Those that the worker was given, and does not have. An answer may be under way to it for
+        as long as a request waits.
+        """
+        before = self.heard - limits.HTTP_LEASE_MS / 2000
+        return [
+            task
+            for task in self.tasks.values()
+            if 0 < task.given_s <= before and task.name not in have and not task.ended.done()
+        ]
 
     def task(self, name: str) -> Task:
         """Raises Refused (TASK_LOST)."""
@@ -269,12 +291,12 @@ class Leases:
             await self.end(key)
         if not types:
             raise Refused(f"worker {worker} is not known here: say types", code="WORKER_UNKNOWN")
-        if len(self._sessions) >= limits.HTTP_WORKERS_MAX or self._closed:
-            raise Busy(
-                f"{len(self._sessions)} workers speak to this node, the limit is "
-                f"{limits.HTTP_WORKERS_MAX}; use another node",
-                details={"limit": limits.HTTP_WORKERS_MAX, "actual": len(self._sessions)},
-            )
+        every = len(self._sessions)
+        if every >= limits.HTTP_WORKERS_MAX or self._closed:
+            raise _crowded("workers speak", every, limits.HTTP_WORKERS_MAX)
+        mine = sum(whose == user for _, _, whose in self._sessions)
+        if mine >= limits.HTTP_WORKERS_OF_USER_MAX:
+            raise _crowded(f"workers of {user!r} speak", mine, limits.HTTP_WORKERS_OF_USER_MAX)
         declared = [type_of(one, pool) for one in types]
         session = self._sessions[key] = Session(self, key, list(types))
         name = f"{worker[: limits.NAME_CHARS_MAX // 2]}-{self.rng.token(4).hex()}"
@@ -337,6 +359,13 @@ class Leases:
             session.lose()
         if lives:
             await asyncio.wait(lives)
+
+
+def _crowded(who: str, actual: int, limit: int) -> Busy:
+    return Busy(
+        f"{actual} {who} to this node, the limit is {limit}; use another node",
+        details={"limit": limit, "actual": actual},
+    )
 
 
 def lost(task: str) -> Refused:

@@ -109,6 +109,11 @@ class Lease(Body):
     wait_ms: Annotated[int | None, As(integer(0, limits.HTTP_LEASE_MS // 2))] = Field(
         None, description="Wait so long for the first one."
     )
+    have: Annotated[list[Any] | None, As(array(TEXT, limits.WORKER_SLOTS_MAX))] = Field(
+        None,
+        description="The tasks that it has, until they are answered for. One that it was given and "
+        "does not name, because an answer was lost, is given again after half a lease.",
+    )
 
 
 class Beat(Body):
@@ -176,7 +181,8 @@ async def lease_tasks(here: Here, asked: Asked, pool: str, body: Lease) -> Plain
         await _check_types(here, asked, pool, types)
     slots = given.get("slots") or 1
     session = await workers.session(pool, body.worker, asked.identity.name, types, slots)
-    tasks = await session.lease(given.get("take", 1), given.get("wait_ms") or 0)
+    take, wait_ms = given.get("take", 1), given.get("wait_ms") or 0
+    tasks = await session.lease(take, wait_ms, given.get("have"))
     return {"lease_ms": limits.HTTP_LEASE_MS, "tasks": [task.shown() for task in tasks]}
 
 

@@ -22,6 +22,7 @@ from kv.base.rights import Action, Kind, Resource
 from kvorum.api.backend import Backend
 from kvorum.api.watching import WatchSpec
 from kvorum.audit.audited_backend import is_refused
+from kvorum.http.routes.rights import Right
 from kvorum.http.server.authentication import Door
 from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.wire import fields, sse
@@ -39,6 +40,7 @@ from kvorum.http.wire.request import (
 )
 
 READS: Final = frozenset({Action.READ})
+_READ_ONE: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
 PATH: Final = b"/v1/watch/"
 ROUTE: Final = "/v1/watch"
 EMITTED: Final = "/v1/procedures/{id}/events"
@@ -163,6 +165,7 @@ class Watches:
 
     async def _emitted(self, request: Request) -> Opened:
         id, after, name = _asked_emitted(request)
+        await self._door.check(request, _READ_ONE, {"id": str(id)}, None)
         info = None if request.may is None else await self._backend.procedure(id, 0)
 
         async def still() -> None:
@@ -170,8 +173,6 @@ class Watches:
             if request.may is not None and info is not None:
                 request.may(READS, Resource(Kind.PROCEDURE_TYPE, info.name))
 
-        if request.may is not None and info is not None:
-            request.may(READS, Resource(Kind.PROCEDURE_TYPE, info.name))
         return Opened(_Emitted(self._backend, id, after, name), still)
 
     async def _serve(

@@ -154,6 +154,25 @@ def test_one_answer_of_the_audit_has_looked_at_so_many_at_most(
         assert [one["reason"] for one in db.audit()] == ["so, too"] * 3 + ["it hangs"]
 
 
+def test_a_stream_of_events_does_not_tell_whether_there_is_one(scene: Scene) -> None:
+    """Who may read one type learned of which type any procedure is, by its id."""
+    accept = {"accept": "text/event-stream"}
+    for who in ("reader", "nobody"):
+        headers = {"authorization": f"Bearer {scene.tokens[who]}", **accept}
+        told = []
+        for id in (scene.hidden, 4_000_000_000):
+            answer = httpx.get(f"{scene.urls['http']}/v1/procedures/{id}/events", headers=headers)
+            told.append((answer.status_code, answer.json()["error"]["message"]))
+        assert told[0] == told[1]
+        assert told[0][0] == 403
+        assert "kvorum.lock" not in told[0][1]
+    headers = {"authorization": f"Bearer {scene.tokens['reader']}", **accept}
+    answer = httpx.get(
+        f"{scene.urls['http']}/v1/procedures/{scene.shown[0]}/events", headers=headers
+    )
+    assert answer.status_code == 200
+
+
 def test_a_limited_token_shows_what_it_is_for(scene: Scene) -> None:
     """A token for one thing would tell what else its user may see."""
     narrow = [{"actions": ["submit"], "kind": "procedure type", "name": TYPE}]

@@ -237,6 +237,32 @@ def test_a_worker_does_not_begin_what_its_user_may_not(cluster: Cluster) -> None
     asyncio.run(run())
 
 
+def test_a_procedure_is_found_by_what_its_record_says(cluster: Cluster) -> None:
+    """Rows of an index that no record says made masters forget ended ones of other types, and
+    searches for what others have too large; nothing ever removed them.
+    """
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            stored, version = await mine.txn.get(record_key(id))
+            assert stored is not None
+            record = records.decode(stored, "it")
+            same = put(record_key(id), stored, cond=version)
+            forged = index_ops(id, record.created_ms, (), (("customer", "forged"),))
+            for name in ("other.type", "sample.pool"):
+                ended = put(of_state(name, State.SUCCESS) + bytes(8) + u64(id), b"")
+                assert await refused(mine.txn.write([same, ended])) == NOT_HELD, name
+            assert await refused(mine.txn.write([same, *forged])) == NOT_HELD
+            alone = put(of_state("other.type", State.SUCCESS) + bytes(8) + u64(id), b"")
+            assert await refused(mine.txn.write([alone])) == NOT_HELD
+            assert await refused(mine.txn.write(forged)) == NOT_HELD, "its type declares none"
+            await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+
+    asyncio.run(run())
+
+
 def test_rows_between_those_that_a_worker_has_are_not_its_own(cluster: Cluster) -> None:
     """Packed rows were looked at by their first key: a worker wrote results of others behind it."""
 

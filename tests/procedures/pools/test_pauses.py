@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import InvalidArgument, NotFound, Refused
+from kv.base import limits
+from kv.base.errors import Busy, InvalidArgument, NotFound, Refused
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -251,3 +252,26 @@ def test_a_pause_goes_with_its_procedure() -> None:
         assert await control.do("pause.list", {}) == []
 
     at_master(test)
+
+
+def test_one_may_pause_a_part_of_what_can_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may operate on one type took all pauses: an operator in need could pause nothing."""
+    monkeypatch.setattr(limits, "PAUSES_OF_ONE_MAX", 2)
+
+    async def test(_office: Office, executor: Executor) -> None:
+        control = Control(executor)
+
+        async def pause(name: str, actor: str) -> None:
+            said = {"kind": "queue", "name": name, "note": "why", "actor": actor}
+            await control.do("pause.set", said)
+
+        await pause("a", "ann")
+        await pause("b", "ann")
+        await pause("b", "ann")
+        with pytest.raises(Busy, match="by ann"):
+            await pause("c", "ann")
+        await pause("c", "bob")
+        await control.do("pause.end", {"kind": "queue", "name": "a", "actor": "bob"})
+        await pause("d", "ann")
+
+    in_office(test)

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from kv.base import limits
 from kv.base.adapters import LoopTimers
-from kv.base.errors import InvalidArgument
+from kv.base.errors import Busy, InvalidArgument
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data, records
 from procedures.engine import procedure as p
@@ -675,12 +676,36 @@ def test_u19_who_is_submitted_again_waits_anew(first: bool) -> None:
         {"debounce_ms": -1}, {"debounce_ms": 5, "debounce": "all"},
         {"debounce_ms": 5, "dedup": "x"}, {"debounce_ms": 5, "dedup": "x", "dedup_ms": 5},
         {"debounce_ms": 9, "debounce_max_ms": 5},
+        {"dedup": "x", "dedup_ms": limits.PROCEDURE_DEDUP_MS_MAX + 1},
     ],
 )  # fmt: skip
 def test_u19_windows_that_mean_nothing_are_refused(given: dict[str, Any]) -> None:
     """Half of what is wanted was taken for none of it."""
     with pytest.raises(InvalidArgument):
         windows.window(given)
+
+
+def test_u19_one_owner_has_so_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of keys outlive their procedures: who may submit one type filled the meta partition."""
+    monkeypatch.setattr(limits, "PROCEDURE_DEDUPS_OF_ONE_MAX", 2)
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Counts])
+        executor = await office.open(office.executor(office.lab.types))
+        begin = Control(executor).windows.begin
+
+        async def submit(key: str, ms: int = 30_000) -> str:
+            sub = submission("queue.counts", {"customer": "ada", "n": 1})
+            return (await begin(sub, Window(dedup=key, dedup_ms=ms)))[1]
+
+        assert [await submit("a"), await submit("b"), await submit("a")] == ["", "", "deduplicated"]
+        with pytest.raises(Busy, match="has 2 keys"):
+            await submit("c")
+        await asyncio.sleep(130)  # they are over, and were swept
+        assert await submit("c") == ""
+        await office.close(executor)
+
+    simloop.run(main)
 
 
 # ------------------------------------------------------------------------------ needs
