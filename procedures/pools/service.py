@@ -46,6 +46,13 @@ METHODS: Final = (
     PROC_SUBMIT_MORE,
 )
 
+_NOTHING: Final[dict[str, object]] = {
+    "items": [],
+    **dict.fromkeys(("before", "looked", "count"), 0),
+    "token": "",
+    "more": False,
+}
+"""What any list answers who may see no type of procedures."""
 _OPTIONS: Final = frozenset(
     {
         *("queue", "priority", "delay_ms", "at_ms", "pool", "signal", "trace", "key", "needs"),
@@ -133,7 +140,7 @@ def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> N
         if caller.user and what == "fork":
             given["owner"] = caller.user
         if what in PROC_LISTS and not caller.reads_some(Kind.PROCEDURE_TYPE):
-            return [plain_data.pack({"items": [], "before": 0})]
+            return [plain_data.pack(_NOTHING)]
         if what in PROC_LISTS or what == "census":
             seen = seen_by(caller, given)
             return [plain_data.pack(await control.seen(what, given, seen))]

@@ -75,7 +75,8 @@ class Scene:
         db.bypass_procedure(int(held), "it is not wanted")
         db.set_schedule(f"{who}-often", None, type_, {"do": "done"}, every_ms=3_600_000)
         for n in range(3):
-            db.trigger_schedule(f"{who}-often", key=f"{n}")
+            for id in db.trigger_schedule(f"{who}-often", key=f"{n}")["started"]:
+                db.procedure(int(id), wait_ms=10_000)
         db.create_table(who, "orders")
         db.table(who, "orders").put("k", b"v")
 
@@ -173,7 +174,11 @@ def _timeless(said: Any) -> Any:
 
 
 TIMES = frozenset(
-    {"reads", "writes", "bytes", "load", "size", "entries", "lag", "hot_keys", "hint"}
+    [
+        *("reads", "writes", "bytes", "load", "size", "entries", "lag", "hot_keys", "hint"),
+        *("policy", "policy_proposed"),
+        *("leaders", "replicas", "end"),  # how many partitions there are is told to everybody
+    ]
 )
 
 
