@@ -35,6 +35,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.audit_log import StampLog
+from kvorum.sql import operating_rows
 from kvorum.sql.http_statements import Statements
 from kvorum.sql.sql_audit import SqlAudit
 from kvorum.version import VERSION
@@ -389,6 +390,7 @@ class Front:
             "tables": self._tables,
             "transactions": transactions,
             "site_links": partial(site_links.links, surface),
+            **operating_rows.providers(surface),
         }
 
 

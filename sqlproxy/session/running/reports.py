@@ -1,8 +1,10 @@
 """What a session may see of what the cluster reports of itself (the kvorum views): the rights are
 those of the other surfaces.
 
-    procedures                   of types that it may read
-    nodes, transactions          whoever reads or operates the cluster
+    procedures, versions         of types that it may read
+    nodes, transactions, links,  whoever reads or operates the cluster
+    queues, schedules, pauses,
+    workers, retention
     partitions, locks, jobs      of tables of its database, and of others that it may read; keys,
                                  and errors, which quote them, only of tables that it may read
     tables                       the same; their names are in pg_class, too
@@ -22,7 +24,13 @@ from sqlproxy.pgcatalog.contents import Sees
 from sqlproxy.session.state.permits import Permits
 
 Row = Mapping[str, Any]
-_OPERATORS: Final = frozenset({"nodes", "transactions", "site_links"})
+_OPERATORS: Final = frozenset(
+    {
+        *("nodes", "transactions", "site_links"),
+        *("queues", "schedules", "pauses", "workers", "retention"),
+    }
+)
+_OF_TYPES: Final = frozenset({"procedures", "versions"})
 _OF_TABLES: Final = frozenset({"partitions", "locks", "jobs", "tables"})
 _OF_ROWS: Final = ("start", "end", "key", "error")
 
@@ -37,7 +45,7 @@ def sees(permits: Permits, declared: Declared) -> Sees | None:
     rights = permits.rights(declared)
 
     def visible(view: str, row: Row) -> Row | None:
-        if view == "procedures":
+        if view in _OF_TYPES:
             kind = Resource(Kind.PROCEDURE_TYPE, str(row.get("name", "")))
             return row if Action.READ in members.granted(user, kind) else None
         if view == "sequences":
