@@ -20,7 +20,11 @@ def start_options(
     pool: str,
     attributes: Mapping[str, object] | None = None,
 ) -> Plain:
-    """Only what was given. `at`: a datetime with a time zone, or ms since 1970."""
+    """Only what was given. `at`: a datetime with a time zone, or ms since 1970. Raises
+    InvalidArgument.
+    """
+    if not isinstance(attributes, Mapping | None):
+        raise InvalidArgument(f"attributes is a map of names to values, not {attributes!r:.60}")
     found: dict[str, object] = {
         "queue": queue,
         "delay_ms": delay_ms,

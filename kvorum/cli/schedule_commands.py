@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -59,6 +59,9 @@ def add(
         int, typer.Option("--catch-up-ms", help="Leave out what is older; 0 = nothing.", min=0)
     ] = 0,
     queue: Annotated[str, typer.Option(help="In which it waits.")] = "",
+    attributes: Annotated[
+        str, typer.Option(help="By which what it starts can be found: a JSON object.")
+    ] = "{}",
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -80,6 +83,7 @@ def add(
             missed=missed,
             catch_up_ms=catch_up_ms,
             queue=queue,
+            attributes=cast(Any, parsed(attributes, json)),
         )
     if json:
         output.emit(made)

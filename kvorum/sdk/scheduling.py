@@ -4,12 +4,12 @@ paused (docs/guides/operating-procedures.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
-from kvorum.api.submit_options import moment_ms
+from kvorum.api.submit_options import moment_ms, start_options
 from kvorum.sdk.operating import myself
 from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
@@ -43,6 +43,7 @@ class AsyncScheduling:
         queue: str = "",
         priority: int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Plain:
         """Start a procedure at the times of a clock, once for each; by its name an existing
         schedule is changed in place: what it did so far, and a pause, stay.
@@ -55,6 +56,7 @@ class AsyncScheduling:
                      "buffer_all", "cancel_other", "terminate_other"
         missed       times at which there was no master: "one" (the newest), "all", "skip"; none
                      older than `catch_up_ms` (0 = however old)
+        attributes   by which what it starts can be found (`search`)
         Raises InvalidArgument, NotFound (no such procedure), Busy.
         """
         request: dict[str, object] = {"name": name, "procedure": procedure_name(procedure)}
@@ -70,6 +72,7 @@ class AsyncScheduling:
             "end_ms": moment_ms("end", end),
             "overlap": overlap if overlap != "allow_all" else "",
             "catch_up_ms": catch_up_ms,
+            **start_options("", None, 0, None, "", attributes),
         }
         request |= {field: value for field, value in more.items() if value}
         if remaining is not None:

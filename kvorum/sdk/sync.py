@@ -1297,6 +1297,7 @@ class Database(Facade[AsyncDatabase]):
         queue: str = "",
         priority: int | None = None,
         pool: str = "",
+        attributes: Mapping[str, object] | None = None,
     ) -> Plain:
         """Start a procedure at the times of a clock, once for each; by its name an existing
         schedule is changed in place: what it did so far, and a pause, stay.
@@ -1307,7 +1308,8 @@ class Database(Facade[AsyncDatabase]):
         no more overlap      when the run before has not ended: "allow_all", "skip", "buffer_one",
         "buffer_all", "cancel_other", "terminate_other" missed       times at which there was no
         master: "one" (the newest), "all", "skip"; none              older than `catch_up_ms` (0 =
-        however old) Raises InvalidArgument, NotFound (no such procedure), Busy.
+        however old) attributes   by which what it starts can be found (`search`) Raises
+        InvalidArgument, NotFound (no such procedure), Busy.
         """
         return self._call(
             self._async.set_schedule(
@@ -1329,6 +1331,7 @@ class Database(Facade[AsyncDatabase]):
                 queue=queue,
                 priority=priority,
                 pool=pool,
+                attributes=attributes,
             )
         )
 

@@ -203,6 +203,7 @@ class Executor:
                 terminate=lambda id, why: self.surgeon.bypass(
                     id, why, "schedule", override=True, recursive=True
                 ),
+                kinds=lambda name: None if (t := types.find(name)) is None else t.attributes,
             )
         self.surgeon = Surgeon(
             store=store,

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from heapq import heappop, heappush
 from itertools import accumulate, takewhile
 from typing import Any, Final
@@ -58,7 +58,7 @@ from kv.base.errors import (
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
-from procedures.engine import plain_data
+from procedures.engine import attributes, plain_data
 from procedures.engine.plain_data import Plain
 from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
@@ -199,6 +199,7 @@ class Schedules:
     submit   the executor's
     lives    whether a run has not ended
     cancel   abort a run; `terminate`: end it where it stands. Both say why
+    kinds    the attributes that a type declares; None: it is not known
     """
 
     def __init__(
@@ -210,8 +211,10 @@ class Schedules:
         lives: Callable[[int], bool] = lambda _id: False,
         cancel: Callable[[int, str], Awaitable[object]] | None = None,
         terminate: Callable[[int, str], Awaitable[object]] | None = None,
+        kinds: Callable[[str], Mapping[str, str] | None] = lambda _name: None,
     ) -> None:
         self._store = store
+        self._kinds = kinds
         self._clock = clock
         self._submit = submit
         self._lives, self._cancel, self._terminate = lives, cancel, terminate
@@ -265,8 +268,9 @@ class Schedules:
         now = self._clock.now_ms()
         times = times_of(given)
         procedure = checked_text("procedure", given.get("procedure"), limits.NAME_CHARS_MAX)
-        options = tuple((k, given[k]) for k in ("queue", "priority", "pool") if given.get(k))
-        check_options(Options(**dict(options)))
+        fields = ("queue", "priority", "pool", "attributes")
+        options = tuple((k, given[k]) for k in fields if given.get(k))
+        self._check_options(procedure, Options(**dict(options)))
         remaining = given.get("remaining")
         return Schedule(
             name,
@@ -281,6 +285,18 @@ class Schedules:
             -1 if remaining is None else whole(given, "remaining", 0, 1 << 53),
             options,
         )
+
+    def _check_options(self, procedure: str, options: Options) -> None:
+        """What would be refused at each of its times. Of a type that is not here yet: as far as it
+        is known.
+        """
+        check_options(options)
+        if not isinstance(options.attributes, Mapping):
+            raise InvalidArgument("attributes is a map of names to values")
+        kinds = self._kinds(procedure)
+        if kinds is not None:
+            attributes.changed(f"procedure {procedure}", kinds, (), options.attributes)
+        plain_data.encode(dict(options.attributes), "attributes", limits.PROCEDURE_ARGS_BYTES_MAX)
 
     def _check_room(self) -> None:
         if len(self._known) >= limits.SCHEDULES_MAX:

@@ -76,6 +76,7 @@ class Schedule(Body):
     queue: TextOrNone = Field(None, description=WHERE)
     priority: Annotated[int | None, As(_PRIORITY)] = Field(None, description=FIRST)
     pool: TextOrNone = Field(None, description=WORKERS)
+    attributes: Any = Field(None, description="By which what it starts can be found: an object.")
 
 
 class Trigger(Body):

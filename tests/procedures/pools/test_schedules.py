@@ -37,12 +37,14 @@ class Runs:
 
     def __init__(self) -> None:
         self.by_nonce: dict[str, int] = {}
+        self.attributes: list[Any] = []
         self.live: set[int] = set()
         self.ended: list[tuple[str, int]] = []
         self.schedules: Schedules
         self.trouble: Callable[[], bool] = lambda: False
 
     async def submit(self, sub: Any) -> int:
+        self.attributes.append(sub.options.attributes)
         if sub.nonce not in self.by_nonce:
             self.by_nonce[sub.nonce] = len(self.by_nonce) + 1
             self.live.add(self.by_nonce[sub.nonce])
@@ -85,6 +87,7 @@ def with_schedules(
                 lives=lambda id: id in runs.live,
                 cancel=runs.cancel,
                 terminate=runs.terminate,
+                kinds={"x": {"customer": "text", "day": "moment"}}.get,
             )
             runs.schedules = made
             tasks.append(loop.create_task(made.run()))
@@ -589,5 +592,27 @@ def test_u25_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> No
         assert runs.times == sorted(set(runs.times))
         assert {b - a for a, b in zip(runs.times, runs.times[1:], strict=False)} == {60_000}
         assert len(runs.times) >= 6
+
+    with_schedules(test)
+
+
+def test_u27_what_a_schedule_starts_has_its_attributes() -> None:
+    """Runs of a schedule could not be found by what they are about; or a schedule was accepted of
+    which each run is refused.
+    """
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _: Office) -> None:
+        schedules = master()
+        said = {"customer": "ada", "day": 5}
+        shown = await schedules.set({**EVERY, "attributes": said})
+        assert shown["attributes"] == said
+        await asyncio.sleep(61)
+        master()
+        await asyncio.sleep(60)
+        assert runs.attributes == [said, said]
+        for wrong, why in (({"town": "x"}, "declares no"), ({"day": "x"}, "moment"), ([1], "map")):
+            with pytest.raises(InvalidArgument, match=why):
+                await schedules.set({**EVERY, "attributes": wrong})
+        await schedules.set({**EVERY, "procedure": "later", "attributes": {"any": 1}})
 
     with_schedules(test)
