@@ -19,7 +19,7 @@ from procedures.engine.registry import procedure, step
 
 NAME: Final = "kvorum.verify.count"
 STEPS: Final = 4
-TICKET: Final = "kvorum.verify.ticket"
+TICKET: Final = "verify.ticket"  # the database's own, kvorum.…, are not deduplicated
 _AT_WORK_MS: Final = 20
 
 

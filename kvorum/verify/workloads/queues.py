@@ -24,7 +24,7 @@ from kvorum.verify.workloads.base import Workload
 from kvorum.verify.workloads.procedure import not_known
 
 AT_ONCE: Final = 2
-RATE: Final = 25
+RATE: Final = 60
 BURST: Final = 5
 TURNS: Final = 4
 KEYS: Final = ("hot", "ada", "bob", "cyd")
