@@ -112,7 +112,7 @@ class Changes:
                 old = old.take(pa.array(replaced, mask=missing))
         return self._batch(ops, after.columns, old, now.versions().view(np.int64))
 
-    def _batch(self, ops: object, arrays: Any, old: Any, versions: object) -> pa.RecordBatch:
+    def _batch(self, ops: object, arrays: Any, old: object, versions: object) -> pa.RecordBatch:
         at = pa.array(versions, pa.int64())
         micros = pc.multiply(pc.shift_right(at, LOGICAL_BITS), 1_000)
         return pa.record_batch(

@@ -214,7 +214,7 @@ class Session:
         await self.opened()
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
 
-    async def control(self, what: str, args: dict[str, Any]) -> WireRow:
+    async def control(self, what: str, args: dict[str, object]) -> WireRow:
         """Something about a running procedure (procedures/pools/control.py), the same way."""
         packed = msgpack.packb(args, use_bin_type=True)
         return await self.ask(PROC_CONTROL, what, packed)

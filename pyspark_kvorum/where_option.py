@@ -99,7 +99,7 @@ class Condition:
     def rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
         """The places of those rows (user keys and values) that it means."""
         holds = self._holds
-        found: Iterator[Sequence[Any]] = zip(keys, values, strict=True)
+        found: Iterator[Sequence[object]] = zip(keys, values, strict=True)
         if not self._table.plain:
             decode = codec(self._table).decode_row
             found = (decode(key, value) for key, value in zip(keys, values, strict=True))

@@ -42,7 +42,7 @@ class Option:
     """
 
     name: str
-    default: Any
+    default: object
     help: str
     parse: Parse
     metavar: str

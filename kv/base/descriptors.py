@@ -4,9 +4,8 @@ list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import KEY_BYTES_MAX, NODES_MAX
@@ -50,7 +49,7 @@ class PartitionDescriptor:
         return [*row, list(self.witnesses)] if self.witnesses else row
 
     @staticmethod
-    def from_wire(row: Sequence[Any]) -> PartitionDescriptor:
+    def from_wire(row: WireRow) -> PartitionDescriptor:
         return PartitionDescriptor(
             *(PartitionId(row[0]), row[1], row[2], row[3], tuple(row[4]), tuple(row[5])),
             tuple(row[6]) if len(row) > 6 else (),

@@ -131,7 +131,7 @@ def _beside(value: object) -> None:
         raise InvalidArgument("option beside: a transaction occurs twice")
 
 
-CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+CHECKS: Final[Mapping[str, Callable[[object], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
     "user": _owner,  # of a HEARTBEAT by nodes: whose record it begins (kv/base/intents.py)
     # how long it may wait for others' intents, 0 = not at all; else nearly until its deadline

@@ -217,7 +217,7 @@ class FrameEncoder:
         return _header(len(body)) + body
 
     def rows(
-        self, rows: list[Any], refused: Callable[[Any, KvorumError], list[object] | None]
+        self, rows: WireRow, refused: Callable[[Any, KvorumError], list[object] | None]
     ) -> bytes:
         """The frames of `rows`, in order; one frame unless a limit forbids it.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from heapq import nlargest
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.intents import TxnId, txn_id
@@ -65,7 +65,7 @@ class Wait:
         return list(astuple(self))
 
     @staticmethod
-    def from_wire(row: Sequence[Any]) -> Wait:
+    def from_wire(row: WireRow) -> Wait:
         return Wait(**dict(zip(_NAMES, row, strict=False)))
 
 
@@ -103,7 +103,7 @@ class Held:
         return list(astuple(self))
 
     @staticmethod
-    def from_wire(row: Sequence[Any]) -> Held:
+    def from_wire(row: WireRow) -> Held:
         return Held(*row[: len(fields(Held))])
 
 

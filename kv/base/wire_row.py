@@ -1,6 +1,7 @@
-"""A list of the wire each of whose places has a meaning of its own: a message, the arguments of a
-request, a result. The declaration of the verb says what is where (kv/base/verbs.py); its checks
-ran before anybody reads one, so nobody asks again for types.
+"""A list of msgpack each of whose places has a meaning of its own: a message of the wire, the
+arguments of a request, a result, a stored record. Whoever declares it says what is where: the
+verb of a request (kv/base/verbs.py), whose checks ran before anybody reads its row, or the code
+that writes the record. So nobody asks again for types.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.credentials import Credential, from_environment
 from kv.base.descriptors import PartitionDescriptor
@@ -388,7 +388,7 @@ class KvClient:
 
     async def _ask_a_node(
         self, call: Call, args: tuple[object, ...], skip: int = 0
-    ) -> tuple[list[Any], Address]:
+    ) -> tuple[WireRow, Address]:
         """Attempts at the node in use, then at the others in turn. The result and who gave it.
         `skip`: begin so many addresses further, without giving up the one in use.
         """

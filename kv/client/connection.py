@@ -11,7 +11,7 @@ was stopped or cut off; after SILENCE_MS_MAX it is given up, long before TCP wou
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge, Unavailable
@@ -148,7 +148,7 @@ class MuxConnection(Link, asyncio.Protocol):
         assert self.peer is not None, "it has proved itself after that"
         self.ready.set_result(self.peer)
 
-    def _take(self, rows: list[Any]) -> None:
+    def _take(self, rows: WireRow) -> None:
         received = self.received
         for row in rows:
             if type(row) is not list or len(row) < 2:
@@ -164,7 +164,7 @@ class MuxConnection(Link, asyncio.Protocol):
         if self._ping_after_s > self._ping_first_s and rows and rows[-1][0] != self._ping_rid:
             self._ping_after_s = self._ping_first_s  # it answers requests
 
-    def _transmit(self, rows: list[Any]) -> None:
+    def _transmit(self, rows: WireRow) -> None:
         assert self._transport is not None, "an open link has a transport"
         if self._time.at:
             rows = [self._time.at, *rows]

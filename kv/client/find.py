@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import DeadlineExceeded, TryLater
 from kv.base.limits import REROUTE_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST
@@ -48,7 +48,7 @@ def _placed(answer: WireRow) -> list[int]:
 
 
 async def _everywhere(
-    kv: NodesAt, start_ts: int, first: list[Any], budget_ms: int
+    kv: NodesAt, start_ts: int, first: WireRow, budget_ms: int
 ) -> tuple[bytes | None, str]:
     """The anchor, and why the answer is not complete ("" = it is). `first` is the first node's."""
     anchor, _, others, nodes, *_ = first

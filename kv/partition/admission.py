@@ -23,7 +23,7 @@ _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
 _HOT: Final = frozenset({GET, PUT})
 _READING: Final = frozenset({WRITE, PREWRITE})  # they may say what a transaction read
 
-Item = tuple[Connection, list[Any]]
+Item = tuple[Connection, WireRow]
 Refuse = Callable[[Item, KvorumError], None]
 
 

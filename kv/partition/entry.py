@@ -35,6 +35,7 @@ from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
 from kv.partition.chunk_spans import Apart
+from kv.partition.ports import Connection
 
 FORMAT: Final = 1
 FORMAT_PACKED: Final = 3  # 2 is that of kv/partition/shapes.py
@@ -47,7 +48,7 @@ _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 _by_key = itemgetter(0)
 
 Other = tuple[str, bytes, bytes | None]
-Waiter = tuple[Any, list[Any]]  # (connection, reply row)
+Waiter = tuple[Connection, WireRow]  # (connection, reply row)
 
 
 class Entry:
@@ -114,7 +115,7 @@ class Entry:
         self.replies: list[Waiter] = []  # of commands with an effect in here
         self.quiet: list[Waiter] = []  # of commands without one, which saw what is in here
         self.prewrites: list[WireRow] = []  # reply rows whose bound is settled when applied
-        self.parked: list[Any] = []  # requests to look at again when this is applied
+        self.parked: list[Waiter] = []  # requests to look at again when this is applied
         self.batch: Any = None  # the engine's batch, once prepared
         self.shape: Any = None  # it changes the partition (kv.partition.shapes), and nothing else
 

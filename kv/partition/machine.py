@@ -31,7 +31,6 @@ from functools import partial
 from itertools import compress
 from math import inf
 from operator import not_
-from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.disk_space import goes_on
@@ -166,7 +165,7 @@ class PartitionMachine:
         self._left: list[Item] = []  # of a drain that broke: nobody has taken them
         self._mending = False  # it broke: nothing is evaluated until nothing is in flight
         # Which partition of this node has the keys of a request; the manager knows.
-        self.covering: Callable[[list[Any]], PartitionDescriptor | None] = lambda _request: None
+        self.covering: Callable[[list[object]], PartitionDescriptor | None] = lambda _request: None
 
     # ------------------------------------------------------------------ requests
 

@@ -13,7 +13,7 @@ what a queued request weighs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base import methods
 from kv.base.errors import InvalidArgument, TooLarge
@@ -104,7 +104,7 @@ def _finish(r: list[object]) -> Keys:
 
 # What must hold among the arguments, and the keys that are read ahead: of reads only GET's, others
 # read what they need themselves, at once.
-_RULES: Final[dict[int, Callable[[list[Any]], Keys]]] = {
+_RULES: Final[dict[int, Callable[[list[object]], Keys]]] = {
     **dict.fromkeys(RANGES, _range),
     **dict.fromkeys((GET, methods.HELD, methods.MARK, methods.PUT, methods.DELETE), _key),
     methods.SCAN_SEALED: _scan_sealed,

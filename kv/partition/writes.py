@@ -386,7 +386,7 @@ _HANDLERS: Final[Sequence[tuple[type[Request], Handler]]] = (
     (methods.Settle, _settle),
     (methods.Finish, _finish),
 )
-HANDLERS: Final[dict[Any, tuple[type[Request], Handler, tuple[int, ...]]]] = {
+HANDLERS: Final[dict[object, tuple[type[Request], Handler, tuple[int, ...]]]] = {
     request.number: (request, handler, request.verb.claims) for request, handler in _HANDLERS
 }
 """And where a request has timestamps that it claims."""

@@ -54,8 +54,6 @@ from kv.server.connection_rights import Rights, first_key
 from kv.server.counters import Counters
 from kv.server.timestamp_connections import Express
 
-Row = list[Any]
-
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
 # Code of Unavailable: no partition of this node has the key; another node's may.
@@ -111,7 +109,7 @@ class Machine(Protocol):
     @property
     def descriptor(self) -> PartitionDescriptor: ...
 
-    def submit(self, conn: Connection, request: Row) -> None:
+    def submit(self, conn: Connection, request: WireRow) -> None:
         """Queue `[rid, method, budget_ms, partition_id, epoch, *args]`; one reply follows."""
         ...
 
@@ -229,7 +227,7 @@ class Dispatcher:
         """Let STATS answer the counters of `source`, too."""
         self._stats.append(source)
 
-    def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
+    def submit(self, conn: Connection, requests: Iterable[WireRow]) -> None:
         """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
         counts = self.counters.requests
         by_id = self._by_id
@@ -270,7 +268,7 @@ class Dispatcher:
         if replied:
             conn.flush()
 
-    def _moved(self, conn: Connection, row: Row) -> KvorumError:
+    def _moved(self, conn: Connection, row: WireRow) -> KvorumError:
         if len(row) <= _EPOCH_AT or type(row[3]) is not int or type(row[_EPOCH_AT]) is not int:
             return InvalidArgument(
                 f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
@@ -286,7 +284,7 @@ class Dispatcher:
             details={"descriptor": None if now_at is None else now_at.to_wire()},
         )
 
-    def _to_handler(self, conn: Connection, row: Row) -> bool:
+    def _to_handler(self, conn: Connection, row: WireRow) -> bool:
         """Whether a reply was queued at once."""
         if self._closing:
             raise _stopping(self._node_id)
@@ -355,7 +353,7 @@ class Dispatcher:
         if tasks:
             await asyncio.wait(tasks)
 
-    def refuse(self, conn: Connection, row: Row, error: KvorumError) -> None:
+    def refuse(self, conn: Connection, row: WireRow, error: KvorumError) -> None:
         """Answer a request (of which the first field is enough) with why it is not served."""
         errors = self.counters.errors
         errors[error.code] = errors.get(error.code, 0) + 1

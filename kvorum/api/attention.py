@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import DISK_FREE_BYTES_MIN, MiB
+from procedures.engine.plain_data import Plain
 
-Row = Mapping[str, Any]
+Row = Plain
 
 LAG_MAX: Final = 5_000  # log entries
 LATE_MS_MAX: Final = 1_000

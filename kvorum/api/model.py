@@ -126,7 +126,7 @@ class SnapshotInfo:
         }
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> SnapshotInfo:
+    def of(data: Plain) -> SnapshotInfo:
         """The map that `to_plain` made."""
         times = (data["ttl_ms"], data["age_ms"], data["left_ms"])
         return SnapshotInfo(int(data["id"]), int(data["at"]), data["owner"], *times)
@@ -167,7 +167,7 @@ class NamespaceInfo:
         return {**data, "survive": self.survive, "leaders": self.leaders}
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> NamespaceInfo:
+    def of(data: Plain) -> NamespaceInfo:
         """The map that `to_plain` made."""
         tags = tuple(data.get("tags") or ())
         state = data.get("state", "public")
@@ -250,7 +250,7 @@ class ProcedureInfo:
         return self.state in FINISHED
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> ProcedureInfo:
+    def of(data: Plain) -> ProcedureInfo:
         """The map that a node tells (procedures.engine.view), natively or over HTTP."""
         return ProcedureInfo(
             id=int(data["id"]),

@@ -4,7 +4,6 @@ facades share it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kv.base.errors import (
@@ -18,6 +17,7 @@ from kv.base.errors import (
 from kv.base.ports import Rng
 from kvorum.api.model import ProcedureInfo, TxnState
 from procedures.engine.client import error_of
+from procedures.engine.plain_data import Plain
 
 ATTEMPTS_DEFAULT = 20
 _PAUSE_FIRST_S = 0.002
@@ -66,9 +66,7 @@ def committed_version(txn: int, state: TxnState, error: UnknownOutcome) -> int |
             raise error
 
 
-def answer_of(
-    found: Mapping[str, Any], procedure: int, name: str, key: str, timeout_ms: int
-) -> Any:
+def answer_of(found: Plain, procedure: int, name: str, key: str, timeout_ms: int) -> Any:
     """What a procedure answers to an update. Raises what it refuses it with, or DeadlineExceeded
     while there is no answer.
     """

@@ -37,7 +37,7 @@ def _rows(request: WireRow, at: int) -> Sequence[Any]:
     return (named[0], named[-1]) if isinstance(request[at + 1], bytes) else named
 
 
-_KEYS: Final[Mapping[Touches | None, Callable[[list[Any], int], Sequence[Any]]]] = {
+_KEYS: Final[Mapping[Touches | None, Callable[[WireRow, int], Sequence[Any]]]] = {
     None: lambda _request, _at: (),
     Touches.KEY: lambda request, at: (request[at],),
     Touches.ANCHOR: lambda request, at: (request[at],),
@@ -53,7 +53,7 @@ class _Plan(NamedTuple):
     """What a verb says, ready for use."""
 
     name: str
-    keys: Callable[[list[Any], int], Sequence[Any]]
+    keys: Callable[[WireRow, int], Sequence[Any]]
     keys_at: int
     ranges: bool  # its keys are shown as tables
     shown: Sequence[tuple[int, int]]  # place in _NUMBERS, place in the request

@@ -92,7 +92,7 @@ def _said_to(work: Callable[..., object]) -> Callable[..., object]:
     }
 
     @functools.wraps(work)
-    def run(**given: Any) -> Any:
+    def run(**given: Any) -> object:
         for name in more:
             if (value := given.pop(name, None)) is not None:
                 os.environ[_SAID[name][0]] = value

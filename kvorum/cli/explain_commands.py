@@ -11,6 +11,7 @@ import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened, table_of
+from procedures.engine.plain_data import Plain
 
 explain = typer.Typer(
     no_args_is_help=True, help="Why the cluster does what it does.", rich_markup_mode=None
@@ -167,7 +168,7 @@ def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) 
         output.table(columns, rows)
 
 
-def _node(row: Mapping[str, Any]) -> tuple[object, ...]:
+def _node(row: Plain) -> tuple[object, ...]:
     used = {
         name: f"{figures['share']:.1%} {figures['zone']}" for name, figures in row["used"].items()
     }

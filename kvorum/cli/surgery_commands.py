@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")]
 Reason = Annotated[str, typer.Option(help="Why; required, kept in the audit.")]
@@ -124,7 +124,7 @@ def audit(
     output.table(("WHEN", "WHO", "WHAT", "ID", "NAME", "CHANGE", "OF", "WHY"), rows)
 
 
-def changes(answer: Mapping[str, Any], as_json: bool) -> None:
+def changes(answer: Plain, as_json: bool) -> None:
     if as_json:
         output.emit(dict(answer))
         return
@@ -148,7 +148,7 @@ def changes(answer: Mapping[str, Any], as_json: bool) -> None:
         output.lines([f"  and {more} more"])
 
 
-def _change(one: Mapping[str, Any]) -> str:
+def _change(one: Plain) -> str:
     return ", ".join(
         f"{name}: {old} → {one['after'].get(name)}" for name, old in one["before"].items()
     )

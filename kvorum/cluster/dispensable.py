@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.limits import BALANCE_LAG_MAX
 from kv.base.node_methods import NodesById
 from kvorum.api.verbs import STANDING
 from kvorum.cluster.replica_status import Standing
+from procedures.engine.plain_data import Plain
 
 _ASK_MS: Final = 1_500
 
@@ -41,7 +42,7 @@ async def _whole_at(calls: NodesById, node: int) -> Whole:
     return whole(map_)
 
 
-def whole(map_: Mapping[str, Any]) -> Whole:
+def whole(map_: Plain) -> Whole:
     """Of what a node answers."""
     standings = map(Standing.from_wire, map_["replicas"])
     return {s.id: s for s in standings if s.id not in map_.get("damaged", ())}

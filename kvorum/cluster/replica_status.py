@@ -27,6 +27,7 @@ from kv.base.shards import policy_of, proposed_policy
 from kv.base.wire_row import WireRow
 from kvorum.api.verbs import PAST_HOUR, STANDING
 from kvorum.version import VERSION
+from procedures.engine.plain_data import Plain
 from procedures.master.balancing.model import LEVELS
 from procedures.master.map.audit import Forced
 from procedures.master.map.nodes import NodeRow, NodeState
@@ -198,7 +199,7 @@ class Reports:
     """The node that answers."""
 
     @staticmethod
-    def from_wire(map_: Mapping[str, Any]) -> Reports:
+    def from_wire(map_: Plain) -> Reports:
         rows = [Report.from_wire(row) for _, row in map_["partitions"]]
         return Reports(
             {node: row for node, *row in map_["nodes"]},

@@ -77,7 +77,7 @@ class Named:
             return None
         return ((frozenset({verb.right(row[verb.args_at :])}), resource),)
 
-    def _controlled(self, what: str, said: dict[str, Any]) -> Needs:
+    def _controlled(self, what: str, said: dict[str, object]) -> Needs:
         """What changes queues, schedules, rules and pauses, as over HTTP."""
         name = said.get("name")
         named = name if isinstance(name, str) else ""

@@ -14,7 +14,6 @@ import getpass
 import socket
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from kv.base.ports import Rng
 from kvorum.api import site_links
@@ -259,7 +258,7 @@ class AsyncOperating:
         procedure = await site_links.procedure_of(self._backend, site)
         return await self._operate("abort", reason, actor, id=procedure, dry_run=False)
 
-    async def _operate(self, what: str, reason: str, actor: str, **request: Any) -> Answer:
+    async def _operate(self, what: str, reason: str, actor: str, **request: object) -> Answer:
         request |= {"reason": reason, "actor": actor or myself()}
         if not request["dry_run"]:
             request["key"] = self._rng.token(12).hex()  # asked again, it is not done again

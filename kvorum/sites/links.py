@@ -86,6 +86,6 @@ def _table(given: object) -> LinkedTable:
     return LinkedTable(namespace, name, rule, procedure)
 
 
-def _known(given: Mapping[Any, Any], names: frozenset[str]) -> None:
+def _known(given: Mapping[Any, object], names: frozenset[str]) -> None:
     if unknown := sorted(str(name) for name in given if name not in names):
         raise InvalidArgument(f"unknown argument {unknown[0]!r:.60}")

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.errors import InvalidArgument, NotFound
 from kv.base.ids import TableId
@@ -115,7 +115,7 @@ class SiteRole:
         tables: Iterable[tuple[str, str]],
         role: str,
         told: str,
-    ) -> list[list[Any]]:
+    ) -> list[list[object]]:
         """Those that had another role than `role`; `told`: the link's. Raises NotFound."""
         site, _ = _site_and_role(ctx.args)
         ctx.txn.table(NAMESPACE, LINKS).put(site, json.dumps({**link, "role": told}))

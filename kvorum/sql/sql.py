@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kv.base.connection_slots import Seats
@@ -41,6 +41,7 @@ from kvorum.sql.sql_audit import SqlAudit
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
+from procedures.engine.plain_data import Plain
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.analytic.engine import Threads
 from sqlproxy.catalog import catalog, relations, role_settings, roles
@@ -284,7 +285,7 @@ class Front:
                 found += _listed(one, held)
         return found
 
-    async def _row_locks(self, locks_now: Mapping[str, Any]) -> list[Mapping[str, object]]:
+    async def _row_locks(self, locks_now: Plain) -> list[Mapping[str, object]]:
         """For pg_locks: a transaction's locks of a table in one row, and each wait for a row."""
         held = [(one, True) for one in locks_now["locks"] if one["ns"]]
         every = held + [(one, False) for one in locks_now["waits"] if one.get("ns")]
@@ -336,7 +337,7 @@ class Front:
     def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, object]]]]]:
         surface = self._surface
 
-        async def procedures() -> Sequence[Mapping[str, Any]]:
+        async def procedures() -> Sequence[Plain]:
             found = await surface.procedures(state=None, owner=None, name=None)
             fields = ("id", "name", "state", "step", "locks", "result", "error")
             return [
@@ -394,7 +395,7 @@ class Front:
         }
 
 
-def _table_of(row: Mapping[str, Any]) -> int:
+def _table_of(row: Plain) -> int:
     """The id of the table or index of which a partition has rows."""
     return table_id(row["start"][:PREFIX_BYTES]) if row["start"] else 0
 

@@ -29,10 +29,11 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.rpc import FrameDecoder, FrameEncoder
+from kv.base.wire_row import WireRow
 
 SETTINGS: Final = "settings"
 CLIENT: Final = "client"
@@ -72,7 +73,7 @@ class Channel:
         """Messages that the other end has not taken."""
         return len(self._out)
 
-    def send(self, message: list[Any], client: socket.socket | None = None) -> None:
+    def send(self, message: WireRow, client: socket.socket | None = None) -> None:
         """Queue a message. `client` is closed here as soon as the other end has it."""
         if not self._open:
             if client is not None:

@@ -41,6 +41,7 @@ import msgspec
 from kv.base import limits
 from kv.base.errors import KvorumError
 from kv.base.ops import Op
+from kv.base.wire_row import WireRow
 from kvorum.sql.sql_channel import Channel
 from procedures.engine import core, plain_data, procedure, records
 from procedures.engine.context import Child, StepContext
@@ -111,7 +112,7 @@ class Looked(msgspec.Struct, frozen=True, array_like=True):
     answer of a query in `args`.
     """
 
-    error: list[Any] | None = None
+    error: WireRow | None = None
     locks: tuple[tuple[str, str], ...] = ()
     args: bytes = b""
 
@@ -121,7 +122,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     what: str
-    args: list[Any]
+    args: WireRow
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -129,7 +130,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     value: Any = None
-    error: list[Any] | None = None
+    error: WireRow | None = None
 
 
 class Ran(msgspec.Struct, frozen=True, array_like=True):
@@ -137,9 +138,9 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
 
     failed: Failure | None = None
     again: Failure | None = None
-    outcome: list[Any] | None = None
+    outcome: WireRow | None = None
     data: bytes = b""
-    ops: list[list[Any]] = []
+    ops: list[WireRow] = []
     held: list[bytes] = []
     tables: list[tuple[str, str, int]] = []
     signals: list[str] = []
@@ -148,13 +149,13 @@ class Ran(msgspec.Struct, frozen=True, array_like=True):
     missing: list[str] = []
     policy: tuple[int, int, float, int, float] | None = None  # after `failed`: see Retry.wire
     emits: list[Emitted] = []
-    found_by: tuple[tuple[str, Any], ...] | None = None  # its attributes, if it said some
+    found_by: tuple[tuple[str, object], ...] | None = None  # its attributes, if it said some
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def pieces(kind: str, run: int, what: msgspec.Struct) -> Iterator[list[Any]]:
+def pieces(kind: str, run: int, what: msgspec.Struct) -> Iterator[WireRow]:
     """The messages that carry it."""
     data = _encode(what)
     if len(data) <= _PIECE_BYTES:
@@ -171,7 +172,7 @@ class Mouth:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._loop = asyncio.get_running_loop()
-        self._said: list[list[Any]] = []
+        self._said: list[WireRow] = []
 
     def say(self, message: list[object]) -> None:
         if not self._said:
@@ -329,7 +330,7 @@ def _simple(value: object) -> object:
     return value if isinstance(value, _PLAIN) else f"{value!r:.200}"
 
 
-def outcome_of(wire: list[Any]) -> Outcome:
+def outcome_of(wire: WireRow) -> Outcome:
     name, fields = wire
     if "result" in fields:
         fields["result"] = plain_data.decode(fields["result"])

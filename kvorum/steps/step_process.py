@@ -90,7 +90,7 @@ class _Asking:
     def __init__(self, process: StepProcess, run: int) -> None:
         self._process, self._run = process, run
         self._numbers = itertools.count()
-        self._open: dict[int, asyncio.Future[Any]] = {}
+        self._open: dict[int, asyncio.Future[object]] = {}
 
     async def ask(self, what: str, *args: object) -> Any:
         number = next(self._numbers)

@@ -45,6 +45,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_wire,
 from kv.base.ids import TableId
 from kv.base.ops import Op
 from kv.base.ports import Timers
+from kv.base.wire_row import WireRow
 from kvorum.sql.sql_channel import Channel
 from kvorum.steps.step_channel import (
     ANSWER,
@@ -291,7 +292,7 @@ class _Process:
             return False
         return not begun if self.leaving else not self._ended_here
 
-    def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
+    def _heard(self, message: WireRow, _client: socket.socket | None) -> None:
         self.heard = self._timers.monotonic()
         if len(message) == 4 and message[0] != PROGRESS:
             self._piece(*message)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Hour:
         cpu_s: Callable[[], float],
         now_ms: Callable[[], int],
         monotonic: Callable[[], float],
-        more: Callable[[], Mapping[str, Any]] = dict,
+        more: Callable[[], Plain] = dict,
     ) -> None:
         """`late_s`: the longest delay of the loop since it was last asked. `more`: what else a node
         says of itself when it is asked.

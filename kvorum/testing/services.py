@@ -55,7 +55,7 @@ class Service:
         fate = now.at(f"asks {self.name}.{effect}")
         await now.unless_dead()
         asked = _Asked(effect, key, procedure_now.get(), details)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def tell(value: object) -> None:
             if not answer.done():
@@ -92,7 +92,7 @@ class Service:
                 f"{self.name}.call_now is for plain steps; async ones await {self.name}.call(…)",
                 code="NOT_IN_A_THREAD",
             )
-        asked: Coroutine[Any, Any, Any] = self.call(effect, key=key, **details)
+        asked: Coroutine[Any, None, object] = self.call(effect, key=key, **details)
         return now.loop.wait_in_thread(asked)
 
     def _do(self, now: Running, asked: _Asked) -> Any:

@@ -49,7 +49,7 @@ class Around:
 
         return call
 
-    def method(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self, method: Callable[..., Any]) -> Callable[..., object]:
         """A step of a class."""
         if inspect.iscoroutinefunction(method):
 
@@ -69,7 +69,7 @@ class Around:
         """procedures.engine.context.Watch."""
         if inspect.iscoroutinefunction(fn):
 
-            async def waits(ctx: StepContext, *args: Any) -> Any:
+            async def waits(ctx: StepContext, *args: Any) -> object:
                 self._begins(ctx)
                 await self._now.unless_dead()
                 try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlproxy.tables.reading import Stored
 
 _MESSAGE_CHARS_MAX: Final = 500
-_MISSING: Any = object()
+_MISSING: object = object()
 
 
 class Loader:
@@ -247,7 +247,7 @@ class _Made:
     def __init__(self, table: Table, names: Sequence[str]) -> None:
         self._table = table
         self._names = list(names)
-        self._fields: dict[str, Callable[[Any], Any]] = {}
+        self._fields: dict[str, Callable[[object], object]] = {}
         self._places = {column.name: at for at, column in enumerate(table.columns)}
         if names:
             given(table, names)

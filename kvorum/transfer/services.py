@@ -107,7 +107,7 @@ class Services:
         took_ms = (self.timers.monotonic() - began) * 1000
         return again(delay_ms=pause_ms(size, args.get("rate", 0), took_ms))
 
-    async def run(self, name: str, args: Any, nonce: str) -> Any:
+    async def run(self, name: str, args: Any, nonce: str) -> object:
         """The result of another procedure, which is one and the same for one nonce. Raises Refused
         with the code of what it failed with.
         """

@@ -54,7 +54,7 @@ class Checkpoint(TwoPhase):
 
     kind: ClassVar[str] = CHECKPOINT
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         at_ms = ctx.state.setdefault("at_ms", ctx.now_ms)
         body = {"name": checked_name(ctx.args), "at_ms": at_ms}
         return await targets.wanted(ctx, {"nodes": "all"}, body)
@@ -70,7 +70,7 @@ class DropCheckpoint(OnePhase):
     kind: ClassVar[str] = DROP_CHECKPOINT
     leaves_nothing: ClassVar[bool] = True
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         return await targets.wanted(ctx, {"nodes": "all"}, {"name": checked_name(ctx.args)})
 
 
@@ -81,10 +81,10 @@ class ListCheckpoints(OnePhase):
     kind: ClassVar[str] = LIST_CHECKPOINTS
     leaves_nothing: ClassVar[bool] = True
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         return await targets.wanted(ctx, {"nodes": "all"})
 
-    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> Any:
+    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> object:
         """`whole`: every node that answered has it."""
         found: dict[str, Plain] = {}
         for target in sorted(results):

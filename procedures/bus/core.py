@@ -25,6 +25,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
 from procedures.bus.messages import Order, Report, Status, Verb
 from procedures.engine import plain_data
+from procedures.engine.plain_data import Plain
 
 WAITING: Final = "waiting"
 DONE: Final = "done"
@@ -226,7 +227,7 @@ def to_plain(op: Operation) -> dict[str, object]:
     }
 
 
-def from_plain(data: Mapping[str, Any]) -> Operation:
+def from_plain(data: Plain) -> Operation:
     """What `to_plain` gave."""
     targets = {name: Asked(*row) for name, row in data["targets"].items()}
     return Operation(data["id"], data["kind"], Verb(data["verb"]), targets, data["deadline_ms"])

@@ -61,7 +61,7 @@ class OnePhase(ABC):
     # ------------------------------------------------------------------ what kinds say
 
     @abstractmethod
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         """What each target is asked now. Raises what the procedure is to fail with."""
 
     def kind_of(self, ctx: StepContext) -> str:
@@ -189,7 +189,7 @@ class TwoPhase(OnePhase):
 class _Generic(OnePhase):
     """{kind, targets, body?, timeout_ms?}"""
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         args = ctx.args
         if not isinstance(args, dict) or not isinstance(args.get("body", {}), dict):
             raise InvalidArgument(

@@ -21,6 +21,7 @@ from kv.base.errors import InvalidArgument
 from procedures.bus import targets
 from procedures.bus.phases import OnePhase
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import procedure
 from procedures.master.map.partitions import placed_partitions
 from procedures.master.members.moves import MasterTxn
@@ -40,7 +41,7 @@ class RecoverNode(OnePhase):
     def timeout_ms(self, ctx: StepContext) -> int:
         return super().timeout_ms(ctx) if "timeout_ms" in ctx.args else _TIMEOUT_MS
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         node = ctx.args.get("node") if isinstance(ctx.args, dict) else None
         if type(node) is not int:
             raise InvalidArgument(f"kvorum.recover_node wants {{node}}, got {ctx.args!r:.120}")
@@ -48,6 +49,6 @@ class RecoverNode(OnePhase):
         mine = sorted(row.descriptor.id for row in rows if node in row.nodes)
         return await targets.wanted(ctx, {"nodes": [node]}, {"partitions": mine})
 
-    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> Any:
+    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> object:
         node = ctx.args["node"]
         return {"node": node, **(results.get(targets.node_target(node)) or {})}

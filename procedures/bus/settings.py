@@ -246,7 +246,7 @@ class _Setting(OnePhase):
     kind: ClassVar[str] = SETTING
     leaves_nothing: ClassVar[bool] = True
 
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         body = {"name": ctx.state["name"], "version": ctx.state["version"]}
         return await targets.wanted(ctx, {"nodes": "all"}, body)
 

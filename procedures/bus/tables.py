@@ -14,13 +14,13 @@ Results: {targets: {node: {partitions, took_ms}}}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kv.base.errors import InvalidArgument
 from procedures.bus import targets
 from procedures.bus.phases import OnePhase, table_lock
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.registry import procedure
 
 FLUSH = "flush"
@@ -28,7 +28,7 @@ COMPACT = "compact"
 
 
 class _OfTable(OnePhase):
-    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+    async def wanted(self, ctx: StepContext) -> Plain:
         match ctx.args:
             case {"namespace": str(namespace), "table": str(name)}:
                 table = {"namespace": namespace, "name": name}

@@ -97,7 +97,7 @@ def changed(
     return tuple(sorted(after.items()))
 
 
-def stored(what: str, kind: str, value: object) -> Any:
+def stored(what: str, kind: str, value: object) -> object:
     """A value as it is kept. Raises InvalidArgument (BAD_ATTRIBUTE), TooLarge."""
     if kind == TEXT and isinstance(value, str):
         return _short(what, value)

@@ -108,7 +108,7 @@ class ProcedureClient:
         return ProcedureId(row[0])
 
     async def _traced(
-        self, name: str, data: bytes, owner: object, nonce: str | None, more: dict[str, Any]
+        self, name: str, data: bytes, owner: object, nonce: str | None, more: dict[str, object]
     ) -> ProcedureId:
         """With the span that it belongs to; without it, if the master is too old for that."""
         said = (name, data, owner, nonce)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from kv.base.errors import InvalidArgument
+from procedures.engine.plain_data import Plain
 from procedures.engine.used_code import used_code
 
 CODE: Final = "code"
@@ -73,7 +74,7 @@ def given_out(deploy: Deploy, since: Mapping[int, int]) -> dict[int, float]:
     return {deploy.ramp: ramped, **({base: 100.0 - ramped} if ramped < 100 and base else {})}
 
 
-def changed(deploy: Deploy, since: Mapping[int, int], said: Mapping[str, Any]) -> Deploy:
+def changed(deploy: Deploy, since: Mapping[int, int], said: Plain) -> Deploy:
     """The settings after a change; what is not said stays. Raises InvalidArgument."""
     there = ", ".join(map(str, sorted(since))) or "none"
     for what in ("default", "ramp", "drain", "undrain"):
@@ -116,7 +117,7 @@ def rolled_back(deploy: Deploy, since: Mapping[int, int]) -> Deploy:
     return Deploy(left, 0, 0.0, drained, _base(deploy, since))
 
 
-def code_version(parts: Mapping[str, Callable[..., Any]]) -> int:
+def code_version(parts: Mapping[str, Callable[..., object]]) -> int:
     """The version that stands for this code: of its words, not of its comments and empty lines; and
     of what it uses of its own module (used_code.py). Raises InvalidArgument: there is no source.
     """

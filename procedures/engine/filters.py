@@ -22,6 +22,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.engine import attributes
 from procedures.engine.attributes import BOOLEAN, KEYWORDS, TEXT
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import TERMINAL, State
 from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED, Record
 from procedures.engine.registry import ProcedureType
@@ -54,7 +55,7 @@ class Where:
     kind: str
     value: Any
 
-    def fits(self, there: Mapping[str, Any]) -> bool:
+    def fits(self, there: Plain) -> bool:
         value = there.get(self.name)
         if value is None:
             return False

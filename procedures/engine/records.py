@@ -12,7 +12,7 @@ here) on every update: of two runs of one step only one commits.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -187,7 +187,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: str = ""  # of its queue: of one key so many at a time, in order
     needs: Needs = ()  # of the worker that runs it
     bounce_ms: int = 0  # until then its delay may begin anew, if it has not begun; 0 = it may not
-    attributes: tuple[tuple[str, Any], ...] = ()  # by name (attributes.py)
+    attributes: tuple[tuple[str, object], ...] = ()  # by name (attributes.py)
     back: Back | None = None  # ROLLING_BACK: only so far
     anew: int = 0  # `seq` with which it was forked or went on after its end, and has not begun
 

@@ -248,7 +248,7 @@ class Surgeon:
         owner: str = "",
         dry_run: bool = False,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Begin a new one (`forked`) at a step, or call, of this one. `owner`: who has asked for
         it, "" if nobody knows: then that of this one. Raises as `reset` does.
         """

@@ -14,13 +14,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 _PROCEDURES: Final = frozenset({"procedure", "workflow"})
 _Found: TypeAlias = dict[str, list[ast.stmt]]
 
 
-def used_code(parts: Iterable[Callable[..., Any]]) -> list[tuple[str, str]]:
+def used_code(parts: Iterable[Callable[..., object]]) -> list[tuple[str, str]]:
     """Name and source of each thing, by name; without the parts themselves. Nothing where there is
     no source of the module.
     """
@@ -37,7 +37,7 @@ def used_code(parts: Iterable[Callable[..., Any]]) -> list[tuple[str, str]]:
     return sorted(found.items())
 
 
-def _source(fn: Callable[..., Any]) -> str:
+def _source(fn: Callable[..., object]) -> str:
     module = sys.modules.get(fn.__module__)
     try:
         same = module is not None and inspect.getsourcefile(module) == inspect.getsourcefile(fn)
@@ -46,7 +46,7 @@ def _source(fn: Callable[..., Any]) -> str:
         return ""
 
 
-def _defined(tree: ast.Module, fn: Callable[..., Any]) -> tuple[_Found, _Found]:
+def _defined(tree: ast.Module, fn: Callable[..., object]) -> tuple[_Found, _Found]:
     """What is defined at the top of the module; and the other methods of the function's class."""
     top = _by_name(tree.body)
     cls, _, _ = fn.__qualname__.rpartition(".")
@@ -88,7 +88,7 @@ def _last(decorator: ast.expr) -> str:
             return ""
 
 
-def _used(fn: Callable[..., Any], defined: Mapping[str, list[ast.stmt]]) -> _Found:
+def _used(fn: Callable[..., object], defined: Mapping[str, list[ast.stmt]]) -> _Found:
     used: _Found = {}
     code = getattr(fn, "__code__", None)
     names = set(_of_code(code)) if isinstance(code, CodeType) else set()

@@ -102,7 +102,7 @@ def workflow(
     heartbeat_ms: int = 0,
     retry: Retry | None = None,
     queries: Iterable[Callable[..., Any]] = (),
-    validators: Iterable[Callable[..., Any]] = (),
+    validators: Iterable[Callable[..., object]] = (),
     attributes: Mapping[str, object] | None = None,
 ) -> F | Callable[[F], F]:
     """Declare a function `(flow)` or `(flow, args)`, async or plain, as the procedure of this name

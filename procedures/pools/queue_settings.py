@@ -90,7 +90,7 @@ def _plain(more: dict[str, Any]) -> dict[str, object]:
     return {**more, "weights": dict(more["weights"])} if "weights" in more else more
 
 
-def _whole(args: Mapping[str, Any], name: str, most: int) -> int:
+def _whole(args: Mapping[str, object], name: str, most: int) -> int:
     value = args.get(name) or 0
     if type(value) is not int or not 0 <= value <= most:
         raise InvalidArgument(f"{name} must be 0 to {most}, got {value!r:.40}")

@@ -236,7 +236,7 @@ class Schedules:
         known = self._known.get(name)
         return "" if known is None else known.schedule.procedure
 
-    async def set(self, given: dict[str, Any]) -> dict[str, Any]:
+    async def set(self, given: dict[str, object]) -> dict[str, Any]:
         """Add one, or change it in place: what it did so far, and a pause, stay. Raises
         InvalidArgument, Busy.
         """

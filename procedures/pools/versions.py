@@ -48,7 +48,7 @@ class Versions:
         self._types = executor.types
 
     # ------------------------------------------------------------------------------ who has what
-    async def listed(self, args: Mapping[str, Any], seen: Seen = None) -> dict[str, Any]:
+    async def listed(self, args: Plain, seen: Seen = None) -> dict[str, Any]:
         """Types, by name, each with its versions. Raises NotFound: there is none of that name."""
         names = [name for name in self._types.names() if self._is_users(name)]
         if name := args.get("name"):
@@ -190,7 +190,7 @@ class Versions:
             if one.id > after and one.release != to and from_ in (0, one.release)
         ]
 
-    async def _moved(self, id: int, to: int, args: Mapping[str, Any]) -> bool:
+    async def _moved(self, id: int, to: int, args: Plain) -> bool:
         reason, actor = args.get("reason") or "moved to another version", args.get("actor") or "?"
         try:
             done = await self._executor.surgeon.move(id, to, reason, actor)

@@ -43,7 +43,7 @@ class Parked:
         self._bytes += size - before
         return True
 
-    def take(self, last: int, term: int) -> Mapping[str, Any] | None:
+    def take(self, last: int, term: int) -> Mapping[str, object] | None:
         """A message that the log, which ends at `last`, may have been waiting for."""
         if not self._messages or term != self._term:
             return None

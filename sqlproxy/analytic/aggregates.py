@@ -447,7 +447,7 @@ def _regression(name: str) -> Callable[[_Made], Sql]:
     fn = statistics.regression(name)
 
     def call(made: _Made) -> Sql:
-        def of(ys: list[Any], xs: list[Any]) -> Any:
+        def of(ys: list[Any], xs: list[Any]) -> object:
             pairs = [(y, x) for y, x in zip(ys, xs, strict=True) if y is not None and x is not None]
             return fn(pairs)
 

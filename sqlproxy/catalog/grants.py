@@ -16,6 +16,7 @@ from kv.base.errors import Corruption, TooLarge
 from kv.base.keys import escape, table_prefix
 from kv.base.limits import GRANTS_PER_ROLE_MAX
 from kv.base.rights import Action, Grant, Kind, Resource
+from kv.base.wire_row import WireRow
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
 
@@ -78,7 +79,7 @@ def shown(granted: Grant) -> dict[str, Any]:
     return {"actions": actions, "kind": kind, "name": name, "namespace": namespace}
 
 
-def from_row(row: list[Any]) -> Grant:
+def from_row(row: WireRow) -> Grant:
     """Raises ValueError: of a later version."""
     kind, namespace, name, actions = row
     return Grant(frozenset(map(Action, actions)), Resource(Kind(kind), name, namespace))

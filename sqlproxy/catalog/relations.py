@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kv.base import system
 from kv.base.errors import AlreadyExists
 from kv.base.ids import TableId
 from kv.base.keys import escape, table_prefix, u32
+from kv.base.wire_row import WireRow
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.rows import records
@@ -96,7 +97,7 @@ def relation_key(namespace: str, name: str) -> bytes:
     return table_prefix(system.RELATIONS) + escape(namespace.encode()) + escape(name.encode())
 
 
-async def _rows(t: Reader, namespace: str) -> list[tuple[str, list[Any]]]:
+async def _rows(t: Reader, namespace: str) -> list[tuple[str, WireRow]]:
     return await catalog.relation_rows(t, namespace)
 
 
@@ -132,7 +133,7 @@ async def find_relation(
 
 
 def _relation(
-    namespace: str, name: str, row: list[Any]
+    namespace: str, name: str, row: WireRow
 ) -> View | Sequence | EnumType | IndexName | None:
     match row[1]:
         case "view":

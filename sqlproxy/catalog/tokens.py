@@ -17,7 +17,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kv.base import system
 from kv.base.errors import AlreadyExists, InvalidArgument, NotFound, TooLarge
@@ -25,6 +25,7 @@ from kv.base.keys import escape, table_prefix
 from kv.base.limits import TOKENS_MAX
 from kv.base.ports import Rng
 from kv.base.rights import Grant, Identity
+from kv.base.wire_row import WireRow
 from sqlproxy.catalog import grants
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
 from sqlproxy.rows import records
@@ -156,7 +157,7 @@ async def revoke_all(t: Writer, user: str) -> bool:
 
 
 def _token(key: bytes, value: bytes) -> Token:
-    row: list[Any] = records.opened(key, value)
+    row: WireRow = records.opened(key, value)
     _, id_, name, user, digest, created_ms, expires_ms, limits = row[:8]
     kept = None if limits is None else tuple(grants.from_row(one) for one in limits)
     return Token(id_, name, user, digest, created_ms, expires_ms, kept)

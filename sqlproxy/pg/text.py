@@ -172,7 +172,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.INT2VECTOR: _read_int2vector,
     oids.OIDVECTOR: _read_oidvector,
 }
-_STYLED: Final[dict[int, Callable[[str, Style], Any]]] = {
+_STYLED: Final[dict[int, Callable[[str, Style], object]]] = {
     oids.DATE: datetimes.read_date,
     oids.TIME: datetimes.read_time,
     oids.TIMESTAMP: datetimes.read_timestamp,

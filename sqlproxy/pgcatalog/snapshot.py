@@ -56,7 +56,7 @@ class Snapshot:
         sized = {relation(one): sizes[one] for one in contents.relations if one in sizes}
         if sized:
             self._own["pg_class"] = [_sized(row, sized) for row in self._own["pg_class"]]
-        self._columns: dict[tuple[str, str], list[Any]] = {}
+        self._columns: dict[tuple[str, str], list[object]] = {}
         self._indexes: dict[tuple[str, str], _Index] = {}
         self._tables: dict[str, TableRows] = {}
 
@@ -82,7 +82,7 @@ class Snapshot:
         if relation in SHARED and relation != "pg_authid":
             return ()
         columns = self._fixed.columns(relation)
-        found: Sequence[Any] = columns.get(name) or [None] * self._fixed.count(relation)
+        found: Sequence[object] = columns.get(name) or [None] * self._fixed.count(relation)
         if relation == "pg_authid":  # the recorded server's own users are none of ours
             kept = [one.startswith("pg_") for one in columns["rolname"]]
         elif relation == "pg_description":

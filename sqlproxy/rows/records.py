@@ -50,6 +50,7 @@ import msgspec
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
+from kv.base.wire_row import WireRow
 from sqlproxy.rows.naming import made_name
 from sqlproxy.rows.rows import stored_default
 from sqlproxy.rows.schema import (
@@ -86,12 +87,12 @@ _PLAIN: Final = ("frozen", "owner", "comment", "shard", "survive", "leaders", "l
 _USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
 
 
-def sealed(key: bytes, row: list[Any]) -> bytes:
+def sealed(key: bytes, row: WireRow) -> bytes:
     """The stored value of a catalog row."""
     return seal(key, _encode(row))
 
 
-def opened(key: bytes, value: bytes, formats: tuple[int, ...] = (FORMAT,)) -> list[Any]:
+def opened(key: bytes, value: bytes, formats: tuple[int, ...] = (FORMAT,)) -> WireRow:
     """The array, its format included. Raises Corruption."""
     if not intact(key, value):
         raise corrupt(key, "its checksum is wrong")
@@ -171,7 +172,7 @@ def _with_rights(row: list[object], one: View | Sequence) -> list[object]:
     return row
 
 
-def _rights(more: list[Any]) -> dict[str, Any]:
+def _rights(more: WireRow) -> dict[str, Any]:
     if not more:
         return {}
     owner, acl, comments = more
@@ -329,7 +330,7 @@ def _encode_foreign_key(key: ForeignKey) -> list[object]:
     return [*row, key.deferred] if key.deferrable else row
 
 
-def _decode_index(row: list[Any]) -> Index:
+def _decode_index(row: WireRow) -> Index:
     number, name, columns, unique, include, constraint, state, *more = row
     parts = tuple(IndexColumn(*part) for part in columns)
     primary, since = (*more, False, 0)[:2] if len(more) != 1 else (bool(more[0]), 0)
@@ -338,12 +339,12 @@ def _decode_index(row: list[Any]) -> Index:
     )
 
 
-def _decode_check(row: list[Any]) -> Check:
+def _decode_check(row: WireRow) -> Check:
     name, sql, columns, state = row
     return Check(name, sql, tuple(columns), state)
 
 
-def _decode_foreign_key(row: list[Any]) -> ForeignKey:
+def _decode_foreign_key(row: WireRow) -> ForeignKey:
     name, columns, table, referenced, on_delete, on_update, state, *deferred = row
     return ForeignKey(
         name,
@@ -358,7 +359,7 @@ def _decode_foreign_key(row: list[Any]) -> ForeignKey:
     )
 
 
-_PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
+_PARTS: Final[dict[str, Callable[[list[object]], object]]] = {
     "indexes": _decode_index,
     "checks": _decode_check,
     "foreign_keys": _decode_foreign_key,
@@ -420,7 +421,7 @@ def encode_sequence(s: Sequence) -> list[object]:
     return _with_rights(row, s)
 
 
-def decode_view(namespace: str, name: str, row: list[Any]) -> View:
+def decode_view(namespace: str, name: str, row: WireRow) -> View:
     """From an opened row. Raises ValueError, TypeError."""
     _, _, number, version, sql, columns, uses, *more = row
     return View(
@@ -435,7 +436,7 @@ def decode_view(namespace: str, name: str, row: list[Any]) -> View:
     )
 
 
-def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
+def decode_sequence(namespace: str, name: str, row: WireRow) -> Sequence:
     """From an opened row. Raises ValueError, TypeError."""
     _, _, number, version, start, increment, minimum, maximum, cycle, kind, cache, *rest = row
     owner, *more = rest
@@ -476,7 +477,7 @@ def encode_function(one: SqlFunction) -> list[object]:
     ]
 
 
-def decode_function(namespace: str, row: list[Any]) -> SqlFunction:
+def decode_function(namespace: str, row: WireRow) -> SqlFunction:
     """From an opened row. Raises ValueError, TypeError."""
     _, _, number, version, title, arguments, result, columns, sql, strict, volatile, owner = row
     return SqlFunction(
@@ -512,7 +513,7 @@ def encode_type(one: EnumType) -> list[object]:
     ]
 
 
-def decode_type(namespace: str, name: str, row: list[Any]) -> EnumType:
+def decode_type(namespace: str, name: str, row: WireRow) -> EnumType:
     """From an opened row. Raises ValueError, TypeError."""
     _, _, number, oid, born, version, labels, pending, owner = row
     placed = tuple((label, position) for label, position in labels)

@@ -167,7 +167,7 @@ class Column:
         return self.default_sql is None or self.default_sql.strip().lower() == "null"
 
     @property
-    def missing(self) -> Any:
+    def missing(self) -> object:
         """What a row that is shorter than the table has in it, in the user's form."""
         return self.default if self.initial is None else self.initial[0]
 

@@ -198,7 +198,7 @@ def assign(kind: Type, value: object) -> object:
     return kind.from_stored(stored) if kind.from_stored is not None else stored
 
 
-def cast(kind: Type, value: Any) -> Any:
+def cast(kind: Type, value: Any) -> object:
     """The same for an explicit cast: text that is too long is cut. Raises as `assign` does."""
     element = kind.element or kind
     if value is None or not element.length:

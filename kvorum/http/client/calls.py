@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from kv.base.errors import (
 )
 from kvorum.api.model import Item
 from kvorum.http.client.transport import Answer, HttpTransport, Lost
+from procedures.engine.plain_data import Plain
 
 _MSGPACK: Final = "application/msgpack"
 HEADERS: Final = (("content-type", _MSGPACK), ("accept", _MSGPACK))
@@ -103,11 +103,11 @@ def _error(answer: Answer) -> KvorumError:
     return Unavailable(f"HTTP {answer.status}: {answer.body[:200]!r}")
 
 
-def version_of(answer: Mapping[str, Any]) -> int:
+def version_of(answer: Plain) -> int:
     """Of a write that was answered."""
     return int(answer["version"])
 
 
-def rows_of(answer: Mapping[str, Any]) -> list[Item]:
+def rows_of(answer: Plain) -> list[Item]:
     """Records of a page; what a transaction wrote itself has version 0."""
     return [Item(i["key"], i["value"], int(i["version"] or 0)) for i in answer["items"]]

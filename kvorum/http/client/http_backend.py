@@ -377,7 +377,7 @@ def _op(op: BatchOp) -> Plain:
     return row
 
 
-def _table(answer: Mapping[str, Any]) -> TableInfo:
+def _table(answer: Plain) -> TableInfo:
     columns = tuple(Column(c["name"], c["type"], c["nullable"]) for c in answer["columns"])
     return TableInfo(
         answer["namespace"],

@@ -9,6 +9,7 @@ from kv.base.errors import NotFound, TxnAborted, UnknownOutcome
 from kv.base.limits import MULTI_KEYS_MAX
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
 from kvorum.http.client.calls import Calls, Effect, rows_of, version_of
+from procedures.engine.plain_data import Plain
 from txn.commit.trace import CommitTrace
 from txn.shared.refusals import is_over
 
@@ -120,6 +121,6 @@ class HttpSession:
         return None  # its node coordinates it
 
 
-def _own(answer: Mapping[str, Any]) -> Record:
+def _own(answer: Plain) -> Record:
     """A record that a transaction read; what it wrote itself has no version yet."""
     return Record(answer["value"], int(answer["version"] or 0))

@@ -29,6 +29,7 @@ from procedures.engine import core, plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.core import Change
 from procedures.engine.kv_store import KvStore
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import (
     Again,
     Children,
@@ -280,7 +281,7 @@ class Leases:
         return len(self._sessions)
 
     async def session(
-        self, pool: str, worker: str, user: str, types: Sequence[Mapping[str, Any]], slots: int
+        self, pool: str, worker: str, user: str, types: Sequence[Plain], slots: int
     ) -> Session:
         """That of a worker, begun if need be. Raises InvalidArgument, Busy, what keeps it out."""
         key = pool, worker, user
@@ -388,7 +389,7 @@ def _stored(change: Change) -> dict[str, object]:
 
 
 # ---------------------------------------------------------------------- what is said
-def type_of(said: Mapping[str, Any], pool: str) -> ProcedureType:
+def type_of(said: Plain, pool: str) -> ProcedureType:
     """A declaration. Raises InvalidArgument."""
     name = said["name"]
     if not said["steps"] or len({one["name"] for one in said["steps"]}) < len(said["steps"]):
@@ -429,7 +430,7 @@ def type_of(said: Mapping[str, Any], pool: str) -> ProcedureType:
     return declared
 
 
-def _policy(said: Mapping[str, Any] | None) -> Any:
+def _policy(said: Plain | None) -> Any:
     return None if said is None else retry(**said)
 
 

@@ -23,6 +23,7 @@ from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.route import ERROR, RAW, Route
 from kvorum.http.wire import fields
 from kvorum.http.wire.fields import Schema
+from procedures.engine.plain_data import Plain
 
 DECLARED: Final = (
     *snapshot_routes.TIMESTAMPS.declared,
@@ -82,7 +83,7 @@ _DESCRIPTION = (
 )
 
 
-def openapi(version: str, declared: dict[str, Any]) -> dict[str, object]:
+def openapi(version: str, declared: Plain) -> dict[str, object]:
     """The OpenAPI 3.1 document of all routes. `declared`: FastAPI's of its own."""
     paths: dict[str, dict[str, object]] = {}
     for route in HOT_ROUTES:
@@ -100,12 +101,12 @@ def openapi(version: str, declared: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def answers(route: Declared) -> dict[int | str, dict[str, Any]]:
+def answers(route: Declared) -> dict[int | str, Plain]:
     """What FastAPI is to say of a route's answers."""
     return {int(status): said for status, said in _responses(route).items()}
 
 
-def _declared(operation: dict[str, Any], models: dict[str, Any]) -> dict[str, object]:
+def _declared(operation: Plain, models: Plain) -> dict[str, object]:
     """FastAPI's description of a route, without names of our classes, and with msgpack."""
     found = {
         name: _inlined(part, models) for name, part in operation.items() if name != "responses"
@@ -177,12 +178,12 @@ def _operation(route: Route) -> dict[str, object]:
     return operation
 
 
-def _responses(route: Route | Declared) -> dict[str, Any]:
+def _responses(route: Route | Declared) -> Plain:
     if route.raw_answer:
         content: dict[str, object] = {route.raw_answer: {"schema": RAW}}
     else:
         content = _content(route.answer)
-    found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}
+    found: Plain = {str(route.ok): {"description": "Done", "content": content}}
     error = _content({"$ref": "#/components/schemas/Error"})
     refusals = {400, *_REFUSALS[route.right.action is None], *route.errors}
     if route.method in ("PATCH", "POST", "PUT"):
@@ -192,5 +193,5 @@ def _responses(route: Route | Declared) -> dict[str, Any]:
     return found
 
 
-def _content(schema: Schema) -> dict[str, Any]:
+def _content(schema: Schema) -> Plain:
     return {"application/json": {"schema": schema}, "application/msgpack": {"schema": schema}}

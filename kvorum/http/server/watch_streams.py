@@ -323,7 +323,9 @@ class _Ends:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def before(self, work: Coroutine[object, None, Any], send: Send | None = None) -> Any:
+    async def before(
+        self, work: Coroutine[object, None, object], send: Send | None = None
+    ) -> object:
         """What `work` gives, None if the stream ends before. Meanwhile comments keep it alive."""
         task = asyncio.get_running_loop().create_task(work)
         try:

@@ -17,6 +17,7 @@ from kv.base.tenants import Tenants
 from kvorum.api.model import too_large
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
+from procedures.engine.plain_data import Plain
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -138,7 +139,7 @@ class Request:
         while (await self._receive()).get("more_body"):
             pass
 
-    async def fields(self, table: fields.Fields) -> dict[str, Any]:
+    async def fields(self, table: fields.Fields) -> Plain:
         """The checked fields of a JSON or msgpack body; the query string must be empty."""
         Query(self.query_string).done()
         raw = await self.body(HTTP_BODY_BYTES_MAX)

@@ -17,7 +17,6 @@ and `end`: {}, the last one. Keys and values are those of JSON bodies
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from kv.base.limits import FRAME_BYTES_MAX
 from kvorum.api.watching import Change, Event
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import plain, show
+from procedures.engine.plain_data import Plain
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -45,7 +45,7 @@ def event_bytes(event: Event) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (id_, event.kind.encode(), _encode(data))
 
 
-def emitted_bytes(event: Mapping[str, Any]) -> bytes:
+def emitted_bytes(event: Plain) -> bytes:
     """An event of a procedure (procedures/pools/emitted.py)."""
     data = _encode(plain(event, packed=False))
     return b"id: %d\nevent: emitted\ndata: %b\n\n" % (event["position"], data)

@@ -44,7 +44,7 @@ class Life:
         self.state = State.RUNNING
         self.context: Context = copy_context()
         self.context.run(_LIFE.set, self)
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[asyncio.Task[object]] = []
         """All that it ever made, for the end of the run."""
         self._loop = loop
         self._held: list[asyncio.Handle] = []
@@ -153,7 +153,7 @@ class LivesLoop(SimLoop):
         return await self.network.connect(protocol_factory, (host, port))
 
 
-def run(main: Callable[[LivesLoop], Coroutine[Any, Any, Any]], seed: int) -> Any:
+def run(main: Callable[[LivesLoop], Coroutine[Any, Any, object]], seed: int) -> Any:
     """Run `main(loop)` to its end. Whatever still lives then ends without a word."""
     loop = LivesLoop(seed)
     asyncio.set_event_loop(loop)

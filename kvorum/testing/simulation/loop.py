@@ -130,7 +130,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     # threads
     def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., Any], *args: Any
+        self, executor: object, func: Callable[..., object], *args: object
     ) -> object:
         """Whatever the executor is."""
         return asyncio.wrap_future(self.turns.submit(functools.partial(func, *args)), loop=self)
@@ -192,7 +192,7 @@ class SimRng:
         return self._rng.randbytes(n_bytes)
 
 
-def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int | None = 0) -> Any:
+def run(main: Callable[[SimLoop], Coroutine[Any, Any, object]], seed: int | None = 0) -> Any:
     """Run `main(loop)` to its end on a fresh loop. Fails on errors that nobody saw."""
     loop = SimLoop(seed)
     asyncio.set_event_loop(loop)

@@ -19,7 +19,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any
 
 from kv.base.ports import Rng, Timers
 from kv.client.channels import tcp_connector
@@ -393,7 +392,7 @@ class _PeerNet:
     def __init__(self, network: Network, node: int, life: Life) -> None:
         self.node, self.life = node, life
         self.open = False
-        self.on_message: Callable[[int, int, dict[str, Any]], object]
+        self.on_message: Callable[[int, int, dict[str, object]], object]
         self.on_up: Callable[[int], object]
         self.on_down: Callable[[int], object]
         self._network = network

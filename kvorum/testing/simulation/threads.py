@@ -14,7 +14,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class _Turn(threading.Thread):
 
     def __init__(self, call: Callable[[], object]) -> None:
         super().__init__(daemon=True, name="simulated")
-        self.future: Future[Any] = Future()
+        self.future: Future[object] = Future()
         self.over = False
         self._call = call
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)

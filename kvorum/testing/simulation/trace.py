@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from zlib import crc32
 
 
@@ -22,7 +21,7 @@ class Trace:
         if self._show is not None:
             self._show(line)
 
-    def message(self, kind: str, source: Any, target: Any, body: bytes | None) -> None:
+    def message(self, kind: str, source: object, target: object, body: bytes | None) -> None:
         told = "end" if body is None else f"{len(body)} bytes {crc32(body):08x}"
         self.note(f"{source} → {target} {told}")
 

@@ -20,12 +20,13 @@ the others survive one failure more without it (balancing/placing.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import MEMBERSHIP_MOVES_MAX, MEMBERSHIP_PAUSE_MS
 from procedures.engine.context import StepContext
+from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.registry import Registry, procedure, step
 from procedures.master.balancing.model import Fix
@@ -96,7 +97,7 @@ class ServerCrash(ReplicaMove):
         return children([self._call(fix, by_id[fix.partition]) for fix in fixes], then="check")
 
     @staticmethod
-    def _call(fix: Fix, placed: Placed) -> tuple[str, Mapping[str, Any]]:
+    def _call(fix: Fix, placed: Placed) -> tuple[str, Plain]:
         id_ = placed.descriptor.id
         if fix.target is None:
             return REMOVE_REPLICA, {

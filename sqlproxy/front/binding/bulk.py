@@ -29,7 +29,7 @@ from sqlproxy.rows.schema import Column
 _QUOTE: Final = "'"
 _DOLLAR: Final = "$"
 _NUMBERS: Final = frozenset("-0123456789")
-_WORDS: Final[dict[str, tuple[int, Any]]] = {
+_WORDS: Final[dict[str, tuple[int, object]]] = {
     "null": (oids.UNKNOWN, None),
     "true": (oids.BOOL, True),
     "false": (oids.BOOL, False),

@@ -147,7 +147,7 @@ class Env:
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     notify: Callable[[str, str], None] = _not_said
     listening: Callable[[], list[str]] = list
-    act: Callable[[str, Sequence[object]], Any] = _no_acts
+    act: Callable[[str, Sequence[object]], object] = _no_acts
     catalog: Catalog = NO_CATALOG
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
     memo: dict[object, object] | None = (

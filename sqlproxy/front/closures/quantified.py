@@ -78,7 +78,7 @@ def among(
             looked[nulls] = found
         return any(tuple([row[at] for at in compared]) in seen for compared, seen in looked[nulls])
 
-    def answer(row: Sequence[Any]) -> bool | None:
+    def answer(row: Sequence[object]) -> bool | None:
         found = keyed(row)
         nulls = _nulls(found)
         if not nulls and found in whole:
@@ -104,7 +104,7 @@ def _deciding(keys: Sequence[object], others: bool) -> Callable[[object], bool]:
     return lambda value: several
 
 
-def _bound(operator: str, every: bool, keys: Sequence[Any]) -> Callable[[Any], bool]:
+def _bound(operator: str, every: bool, keys: Sequence[Any]) -> Callable[[object], bool]:
     """Of an ordering the element that is the easiest (ANY) or the hardest (ALL) to meet decides."""
     if not keys:
         return lambda value: False

@@ -96,7 +96,7 @@ def _title(given: list[str], names: Names) -> str:
 
 
 def _options(body: Node) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for node in body.get("options", ()):
         part = node["DefElem"]
         name, arg = part["defname"], part.get("arg", {})

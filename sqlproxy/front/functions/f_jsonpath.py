@@ -529,7 +529,7 @@ _COMPARING: Final[dict[str, Callable[[Item, Any, Any], bool | None]]] = {
     "starts with": _starts_with,
     "like_regex": _like_regex,
 }
-_STEPS: Final[dict[str, Callable[[_Run, Path, int, Any, Items | None], Done]]] = {
+_STEPS: Final[dict[str, Callable[[_Run, Path, int, object, Items | None], Done]]] = {
     "root": _Run._root_item,
     "current": _Run._current_item,
     "last": _Run._last,
@@ -611,7 +611,7 @@ def _query_array(*args: object) -> str:
     return f"[{', '.join(query(*args))}]"
 
 
-_ASKED: Final[dict[str, Callable[..., Any]]] = {
+_ASKED: Final[dict[str, Callable[..., object]]] = {
     "exists": _exists,
     "match": _match,
     "query_array": _query_array,

@@ -519,7 +519,7 @@ def _east(value: datetime, step: Interval, sign: int) -> datetime:
     return add(value, Interval(us=seconds * 1_000_000), sign)
 
 
-def _overlaps(a: object, b: Any, c: Any, d: Any) -> bool | None:
+def _overlaps(a: object, b: Any, c: Any, d: object) -> bool | None:
     """(a, b) OVERLAPS (c, d): half-open periods; a NULL end leaves open what it decides."""
     if a is None or (b is not None and b < a):
         a, b = b, a
@@ -541,7 +541,7 @@ def _overlaps(a: object, b: Any, c: Any, d: Any) -> bool | None:
 def _overlaps_of(first: bool, second: bool) -> Callable[..., bool | None]:
     """The forms of OVERLAPS whose ends are lengths."""
 
-    def end(env: Env, start: Any, length: Any) -> Any:
+    def end(env: Env, start: Any, length: Any) -> object:
         if start is None or length is None:
             return None
         if isinstance(start, time):

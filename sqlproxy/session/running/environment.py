@@ -165,7 +165,7 @@ async def _signal(session: State, given: Sequence[Any], *, terminate: bool) -> b
     return there
 
 
-_ACTS: Final[dict[str, Callable[[State, Sequence[Any]], Awaitable[object]]]] = {
+_ACTS: Final[dict[str, Callable[[State, Sequence[object]], Awaitable[object]]]] = {
     "set_config": _set_config,
     "pg_cancel_backend": partial(_signal, terminate=False),
     "pg_terminate_backend": partial(_signal, terminate=True),
