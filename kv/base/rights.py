@@ -270,7 +270,7 @@ class Book(Roles):
             for role, actions in owned.held.items():
                 if role == PUBLIC or role in roles:
                     found |= actions
-        return _with_sight(found | self.granted(name, resource), resource)
+        return with_sight(found | self.granted(name, resource), resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,10 +375,10 @@ def _within(limits: Iterable[Grant], resource: Resource) -> frozenset[Action]:
     for grant in limits:
         if grant.reaches(resource):
             found |= grant.actions
-    return _with_sight(found, resource)
+    return with_sight(found, resource)
 
 
-def _with_sight(found: frozenset[Action], resource: Resource) -> frozenset[Action]:
+def with_sight(found: frozenset[Action], resource: Resource) -> frozenset[Action]:
     """Whoever begins procedures of a type, or operates on them, sees them."""
     if resource.kind is Kind.PROCEDURE_TYPE and found & _SEEING:
         return found | {Action.READ}

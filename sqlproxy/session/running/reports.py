@@ -1,9 +1,9 @@
 """What a session may see of what the cluster reports of itself (the kvorum views): the rights are
 those of the other surfaces.
 
-    procedures, versions         of types that it may read
-    nodes, transactions, links,  whoever reads or operates the cluster
-    queues, schedules, pauses,
+    procedures, versions         of types that it may read, submit or operate on
+    nodes, transactions, links   whoever reads or operates the cluster
+    queues, schedules, pauses,   whoever reads the cluster
     workers, retention
     partitions, locks, jobs      of tables of its database, and of others that it may read; keys,
                                  and errors, which quote them, only of tables that it may read
@@ -18,18 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kv.base.rights import CLUSTER, Action, Kind, Resource, table
+from kv.base.rights import CLUSTER, Action, Kind, Resource, table, with_sight
 from sqlproxy.declared.database import Declared
 from sqlproxy.pgcatalog.contents import Sees
 from sqlproxy.session.state.permits import Permits
 
 Row = Mapping[str, Any]
-_OPERATORS: Final = frozenset(
-    {
-        *("nodes", "transactions", "site_links"),
-        *("queues", "schedules", "pauses", "workers", "retention"),
-    }
-)
+_OPERATORS: Final = frozenset({"nodes", "transactions", "site_links"})
+_READERS: Final = frozenset({"queues", "schedules", "pauses", "workers", "retention"})
 _OF_TYPES: Final = frozenset({"procedures", "versions"})
 _OF_TABLES: Final = frozenset({"partitions", "locks", "jobs", "tables"})
 _OF_ROWS: Final = ("start", "end", "key", "error")
@@ -47,12 +43,15 @@ def sees(permits: Permits, declared: Declared) -> Sees | None:
     def visible(view: str, row: Row) -> Row | None:
         if view in _OF_TYPES:
             kind = Resource(Kind.PROCEDURE_TYPE, str(row.get("name", "")))
-            return row if Action.READ in members.granted(user, kind) else None
+            seen = with_sight(members.granted(user, kind), kind)
+            return row if Action.READ in seen else None
         if view == "sequences":
             one = declared.sequence(row["name"])
             return row if one is not None and rights.allows(user, one, "rU") else None
         if view in _OPERATORS:
             return row if whole else None
+        if view in _READERS:
+            return row if Action.READ in at_large else None
         return row if whole or view not in _OF_TABLES else of_table(row)
 
     def of_table(row: Row) -> Row | None:

@@ -26,6 +26,7 @@ GRANTS: dict[str, dict[str, Any] | None] = {
     "watcher": {"actions": ["read"], "kind": "cluster"},
     "operator": {"actions": ["operate"], "kind": "cluster"},
     "reader": {"actions": ["read"], "kind": "procedure type", "name": TYPE},
+    "submitter": {"actions": ["submit"], "kind": "procedure type", "name": TYPE},
     "nobody": None,
 }
 
