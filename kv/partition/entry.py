@@ -35,7 +35,6 @@ from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
 from kv.partition.chunk_spans import Apart
-from kv.partition.ports import Connection
 
 FORMAT: Final = 1
 FORMAT_PACKED: Final = 3  # 2 is that of kv/partition/shapes.py
@@ -48,7 +47,7 @@ _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 _by_key = itemgetter(0)
 
 Other = tuple[str, bytes, bytes | None]
-Waiter = tuple[Connection, WireRow]  # (connection, reply row)
+Waiter = tuple[Any, WireRow]  # (connection, reply row)
 
 
 class Entry:
