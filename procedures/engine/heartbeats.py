@@ -50,6 +50,7 @@ class Heart:
         "_loop",
         "_since",
         "_time",
+        "_timer",
         "details",
         "dirty",
         "late",
@@ -74,13 +75,14 @@ class Heart:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since = 0.0  # the last sign of life, in the loop's time
         self._time: asyncio.Timeout | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, time: asyncio.Timeout | None = None) -> None:
         """It is called now. `time` is ended when it is silent for too long."""
         self._loop = asyncio.get_running_loop()
         self._since, self._time = self._loop.time(), time
         if self.ms and time is not None:
-            self._loop.call_at(self.due, self._look)
+            self._timer = self._loop.call_at(self.due, self._look)
 
     @property
     def due(self) -> float:
@@ -93,6 +95,9 @@ class Heart:
     def end(self) -> None:
         """It is over."""
         self._time = None
+        if self._timer is not None:
+            self._timer.cancel()  # it may be far away
+            self._timer = None
         self.check()
 
     def bind(self, key: str, bound: Bound | None) -> None:
@@ -165,7 +170,7 @@ class Heart:
         if time is None or loop is None or time.expired():
             return
         if not self.check():
-            loop.call_at(self.due, self._look)
+            self._timer = loop.call_at(self.due, self._look)
             return
         time.reschedule(loop.time())
 
