@@ -14,6 +14,7 @@ final read     null               → {ticket: [began, times, ended, times]}, by
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, ClassVar, Final
 
 from kv.base.errors import DeadlineExceeded, KvorumError, NotFound
@@ -32,6 +33,7 @@ HOT: Final = 0.6
 """Share of the first key, which always has some that wait."""
 _OPEN_MAX: Final = 24
 _AGAIN: Final = 0.2
+_LATEST: Final = 200
 _DEDUP_MS: Final = 3_600_000
 _WAIT_MS: Final = 1_000
 _WAIT_MS_FINAL: Final = 10_000
@@ -46,6 +48,7 @@ class Queues(Workload):
     def __init__(self) -> None:
         super().__init__()
         self._keys: dict[str, str] = {}  # of each ticket
+        self._latest: deque[str] = deque(maxlen=_LATEST)  # which may be submitted again
         self._open: dict[int, str] = {}  # id → ticket, of which nobody knows that it has ended
         self._ended: set[int] = set()
         self._marked: set[str] = set()
@@ -72,13 +75,14 @@ class Queues(Workload):
         if len(self._open) >= _OPEN_MAX or (self._open and chance.happens(0.3)):
             id = chance.pick(sorted(self._open))
             await self._await(client, "await", id, self._open[id], _WAIT_MS)
-        elif self._keys and chance.happens(_AGAIN):
-            await self._enqueue(client, "enqueue", chance.pick(sorted(self._keys)))
+        elif self._latest and chance.happens(_AGAIN):
+            await self._enqueue(client, "enqueue", chance.pick(self._latest))
         else:
             # The last digit first, so that rows lie in all partitions.
             ticket = f"n{str(self.unique())[::-1]}"
             hot = chance.happens(HOT)
             self._keys[ticket] = KEYS[0] if hot else chance.pick(KEYS[1:])
+            self._latest.append(ticket)
             await self._enqueue(client, "enqueue", ticket)
 
     async def final(self, client: Client) -> bool:
@@ -126,7 +130,7 @@ class Queues(Workload):
         if f == "enqueue" and ticket not in self._marked:
             self._marked.add(ticket)
             await client.write(
-                "mark", {"ticket": ticket}, lambda: client.table.put(f"mark {ticket}", "")
+                "mark", {"ticket": ticket}, lambda: client.table.put(f"mark {ticket}", "1")
             )
         return True
 
