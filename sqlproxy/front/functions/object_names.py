@@ -7,6 +7,7 @@ name. A regtype is held as the name (as a regclass is: `regclass`), so its OID i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -129,14 +130,30 @@ _WORDS: Final = {
     "char": "bpchar",
 }
 """What the language calls types besides their names."""
+_MODIFIER: Final = re.compile(r"\s*\([\d\s,]*\)")
+_BOUNDS: Final = re.compile(r"(\s*\[\s*\d*\s*\]|\s+array)+$", re.IGNORECASE)
 
 
 def _type(env: Env, text: str) -> int | None:
-    name = text.strip().removeprefix("pg_catalog.").removeprefix("public.")
-    if name.endswith("[]"):
-        element = _type(env, name[:-2])
-        return element and (env.catalog.get("pg_type", "typarray", oid=element) or None)
-    name = _WORDS.get(name.lower(), name)
+    """Of a type as it is written: a name, also quoted and of a schema, or the words that the
+    language has for it; a modifier says nothing here.
+    """
+    name = _MODIFIER.sub("", text.strip())
+    if (element_name := _BOUNDS.sub("", name)) != name:
+        element = _type(env, element_name)
+        return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)
+    if '"' in name or "." in name:
+        *schemas, name = name_parts(name)
+        where: dict[str, object] = {"typname": name}
+        if schemas:
+            schema = env.catalog.get("pg_namespace", "oid", nspname=schemas[-1])
+            if schema is None:
+                return None
+            where["typnamespace"] = schema
+        found = env.catalog.get("pg_type", "oid", **where)
+        return None if found is None else int(found)
+    name = " ".join(name.lower().split())
+    name = _WORDS.get(name, name)
     for column in ("typname", "_text"):
         if (found := env.catalog.get("pg_type", "oid", **{column: name})) is not None:
             return int(found)
@@ -147,7 +164,10 @@ def _type_in(env: Env, text: str) -> int:
     number = _number(text)
     found = _type(env, text) if number is None else number
     if found is None:
-        raise SqlError(UNDEFINED_OBJECT, f'type "{text}" does not exist')
+        parts = name_parts(text) if '"' in text or "." in text else [text]
+        if len(parts) > 1 and not env.catalog.find("pg_namespace", "oid", nspname=parts[-2]):
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{parts[-2]}" does not exist')
+        raise SqlError(UNDEFINED_OBJECT, f'type "{".".join(parts)}" does not exist')
     return found
 
 

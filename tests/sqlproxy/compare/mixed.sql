@@ -100,3 +100,8 @@ explain insert into pair select 8, ordinal_position, column_name from informatio
 select count(*) from dept, pg_class c where c.relname in ('dept', 'pair')
 select count(*) from dept, pg_am
 create view sys as select relname, oid, relnatts from pg_class ;; select relname, relnatts from sys where relname = 'pair'
+select t, t::regtype::text, to_regtype(t)::text from (values ('int4'), ('INT'), ('DOUBLE   precision'), ('"pg_catalog"."_text"'), ('pg_catalog."int4"'), ('text[]'), ('"text"[]'), ('timestamp(3) with time zone'), ('timestamptz'), ('numeric(10,2)'), ('varchar(5)'), ('"char"'), ('char'), ('char(3)'), ('_int4'), ('int4[][]'), ('int4[3]'), ('int4 array'), ('dec(5)'), ('float'), ('character(10)[]')) v(t)
+select t, to_regtype(t)::text from (values ('public.int4'), ('nosuch.int4'), ('"Int4"'), ('pg_catalog.integer')) v(t)
+select (t || '')::regtype from (values ('public.int4')) v(t)
+select (t || '')::regtype from (values ('nosuch.int4')) v(t)
+select (t || '')::regtype from (values ('"Int4"')) v(t)
