@@ -11,6 +11,7 @@ import pytest
 
 import kvorum
 from kvorum import testing
+from procedures.pools.assignment import Dealing
 
 AT_ONCE, BURST = 2, 4
 CUSTOMERS = ("ada", "bob", "cyd")
@@ -109,3 +110,10 @@ def with_long_steps(seed: int) -> int:
 def test_u17_limits_hold_while_a_new_master_asks_workers(seed: int) -> None:
     """What a worker had begun, and had not committed, was not counted by the next master."""
     assert with_long_steps(seed) == AT_ONCE
+
+
+@pytest.mark.slow
+def test_u17_a_gate_that_opens_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above would not see what it is for."""
+    monkeypatch.setattr(Dealing, "settle", lambda self: self.gate.open())
+    assert any(with_long_steps(seed) > AT_ONCE for seed in range(1, 4))
