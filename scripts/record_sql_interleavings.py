@@ -11,6 +11,9 @@ A session that waits keeps what it is to say next until it is answered. In the e
 they have left, and `rollback`. What came of it is recorded in tests/sqlproxy/interleavings, line by
 line: [case, [answers of a], [answers of b], {table: rows}]. An answer is the rows, how many
 were changed, or the SQLSTATE, behind `waited` if it came only after the other went on.
+
+There are two worlds of tables, each with cases of its own: ordinary ones, and some with deferrable
+constraints, whose rows collide (`deferrable.txt`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,18 +35,44 @@ from psycopg.conninfo import conninfo_to_dict
 HERE: Final = Path(__file__).parent.parent / "tests" / "sqlproxy" / "interleavings"
 DEADLOCK: Final = "40P01"
 _STEADY: Final = 3  # looks, one after the other: then it waits
-TABLES: Final = {
+
+
+@dataclass(frozen=True)
+class World:
+    """Tables, what is said once, and what they have in them when a case begins."""
+
+    tables: dict[str, str]
+    rows: tuple[str, ...]
+    once: str = "select 1"
+
+
+_TABLES: Final = {
     "c": "create table c (id int primary key, p int references p, v int)",
     "d": "create table d (id int primary key, p int references p on delete cascade)",
     "t": "create table t (id int primary key, u int unique, a int, b int)",
     "p": "create table p (id int primary key, v int)",
 }
-ROWS: Final = (
+_FILLED: Final = (
     "insert into p values (1, 0), (2, 0)",
     "insert into c values (1, 1, 0)",
     "insert into d values (1, 1)",
     "insert into t values (1, 10, 1, 0), (2, 20, 1, 0), (3, 30, 2, 0)",
 )
+_DEFERRABLE: Final = {
+    "k": "create table k (id int primary key deferrable, v int)",
+    "u": "create table u (id int primary key, n int unique deferrable, "
+    "m int unique deferrable initially deferred)",
+}
+WORLDS: Final = {
+    "": World(_TABLES, _FILLED, "create index on t (a)"),
+    "deferrable": World(
+        _DEFERRABLE,
+        (
+            "insert into k values (1, 1), (2, 2), (3, 3)",
+            "insert into u values (1, 1, 1), (2, 2, 2), (3, 3, 3)",
+        ),
+    ),
+}
 WAITING: Final = (
     "select count(*) from pg_stat_activity "
     "where datname = current_database() and wait_event_type = 'Lock'"
@@ -109,8 +139,15 @@ class Server:
     """One that is asked. `options`: of its two sessions. `waiting`: how many of them wait."""
 
     def __init__(
-        self, address: str, name: str, *, options: str = "", waiting: str = WAITING
+        self,
+        address: str,
+        name: str,
+        *,
+        options: str = "",
+        waiting: str = WAITING,
+        world: str = "",
     ) -> None:
+        self._world = WORLDS[world]
         told: dict[str, Any] = conninfo_to_dict(f"{address} dbname=postgres")
         with psycopg.connect(**told, autocommit=True) as connection:
             connection.execute(f"drop database if exists {name}".encode())
@@ -119,9 +156,9 @@ class Server:
         self._waiting = waiting
         self._own = psycopg.connect(**told, autocommit=True)
         self._both = {session: _Session(told, options) for session in "ab"}
-        for table in reversed(TABLES):
-            self._own.execute(TABLES[table].encode())
-        self._own.execute("create index on t (a)")
+        for table in reversed(self._world.tables.values()):
+            self._own.execute(table.encode())
+        self._own.execute(self._world.once.encode())
 
     def _waits(self, both: Sequence[_Session]) -> bool:
         """Whether all that are busy wait for a lock."""
@@ -131,9 +168,9 @@ class Server:
 
     def asked(self, case: str) -> Case:
         """The case, the answers of both, and the rows of the tables then."""
-        for table in TABLES:
+        for table in self._world.tables:
             self._own.execute(f"delete from {table}".encode())
-        for text in ROWS:
+        for text in self._world.rows:
             self._own.execute(text.encode())
         both, every = self._both, list(self._both.values())
         for one in every:
@@ -158,7 +195,7 @@ class Server:
                 list(row)
                 for row in self._own.execute(f"select * from {table} order by id".encode())
             ]
-            for table in TABLES
+            for table in self._world.tables
         }
         return [case, both["a"].answers, both["b"].answers, rows]
 
@@ -272,18 +309,96 @@ def _statement(r: _Chance, kinds: Sequence[Callable[[_Chance], str]]) -> str:
     return r.choice(kinds)(r)
 
 
+def _some(r: _Chance) -> str:
+    return r.choice(
+        ("", "", f" where id = {r.randint(1, 3)}", f" where id <> {r.randint(1, 3)}")
+    )
+
+
+def _key(r: _Chance) -> str:
+    return r.choice(("n", "n", "m"))
+
+
+def _moved(r: _Chance) -> str:
+    column, n = _key(r), r.randint(1, 4)
+    to = r.choice(
+        (
+            f"{column} = {column} + 1",
+            f"{column} = {column} - 1",
+            f"{column} = 4 - {column}",
+            f"{column} = {n}",
+            "n = m, m = n",
+            f"{column} = null",
+        )
+    )
+    back = r.choice(("", "", " returning id, n, m"))
+    return f"update u set {to}{_some(r)}{back}"
+
+
+def _moved_key(r: _Chance) -> str:
+    to = r.choice(("id = id + 1", "id = 4 - id", f"id = {r.randint(1, 4)}", "v = id, id = v"))
+    return f"update k set {to}{_some(r)}"
+
+
+def _come(r: _Chance) -> str:
+    if r.random() < 0.3:
+        return f"insert into k values ({r.randint(1, 5)}, 0)"
+    n, m = (r.choice((*range(1, 6), "null")) for _ in range(2))
+    tail = r.choice(
+        (
+            *("", "", "", " on conflict do nothing", " on conflict (id) do nothing"),
+            " on conflict (id) do update set n = excluded.n, m = u.m + 1",
+        )
+    )
+    rows = f"({r.randint(2, 6)}, {n}, {m})"
+    if not r.randint(0, 3):
+        rows += f", ({r.randint(7, 9)}, {r.randint(3, 5)}, {r.randint(3, 5)})"
+    return f"insert into u values {rows}{tail}"
+
+
+def _gone(r: _Chance) -> str:
+    return r.choice(
+        (f"delete from u where {_key(r)} = {r.randint(1, 4)}", f"delete from u{_some(r)}")
+        + (f"delete from k where id = {r.randint(1, 4)}",)
+    )
+
+
+def _set_constraints(r: _Chance) -> str:
+    what = r.choice(("all", "u_n_key", "u_m_key", "k_pkey", "u_n_key, k_pkey"))
+    return f"set constraints {what} {r.choice(('deferred', 'deferred', 'immediate'))}"
+
+
+def _found(r: _Chance) -> str:
+    return r.choice(
+        (
+            f"select id, n, m from u where {_key(r)} = {r.randint(1, 4)} order by 1",
+            f"select id, n, m from u where {_key(r)} >= {r.randint(1, 4)} order by 1",
+            "select n, id from u where n > 0 order by n, id",
+            "select m from u where m is not null order by m desc limit 2",
+            f"select count(*) from u where n in ({r.randint(1, 2)}, {r.randint(2, 4)})",
+            f"select id, v from k where id = {r.randint(1, 4)} order by v",
+            "select id, v from k order by id, v",
+            "select max(n), min(m) from u",
+        )
+    )
+
+
 _ROWS: Final = (_update, _update, _update, _delete, _insert, _insert, _locked, _seen, _other)
 _KIN: Final = (_family, _family, _family, _family, _other, _seen)
+_LATE: Final = (
+    *(_moved, _moved, _moved, _moved_key, _come, _come, _gone),
+    *(_set_constraints, _set_constraints, _found, _found, _other),
+)
 
 
-def generated(number: int, seed: int = 1) -> Iterator[str]:
+def generated(number: int, seed: int = 1, world: str = "") -> Iterator[str]:
     """Orders of statements of two sessions, in blocks and by themselves."""
     r = _Chance(seed)
     for _ in range(number):
-        kinds = r.choice((_ROWS, _ROWS, _KIN))
+        kinds, most = (_LATE, 5) if world else (r.choice((_ROWS, _ROWS, _KIN)), 3)
         left = {}
         for name in "ab":
-            said = [_statement(r, kinds) for _ in range(r.randint(1, 3))]
+            said = [_statement(r, kinds) for _ in range(r.randint(1, most))]
             level = r.choice(("begin", "begin", "begin", ""))
             if name == "a" or level:
                 said = ["begin", *said, r.choice(("commit", "commit", "commit", "rollback"))]
@@ -295,9 +410,9 @@ def generated(number: int, seed: int = 1) -> Iterator[str]:
         yield " | ".join(steps)
 
 
-def cases() -> Iterator[str]:
+def cases(world: str = "") -> Iterator[str]:
     """Those that somebody thought of."""
-    for line in (HERE / "cases.txt").read_text(encoding="utf-8").splitlines():
+    for line in (HERE / f"{world or 'cases'}.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield line
 
@@ -309,13 +424,15 @@ def is_compared(found: Case) -> bool:
 
 def _record(address: str, number: str = "400") -> None:
     options = "-c deadlock_timeout=20ms"
-    server = Server(address, "interleavings", options=options)
-    for name, asked in (("cases", cases()), ("generated", generated(int(number)))):
-        found = [one for one in map(server.asked, asked) if is_compared(one)]
-        lines = ",\n".join(json.dumps(one) for one in found)
-        (HERE / f"{name}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        print(f"{len(found)} in {name}")
-    server.close()
+    for world in WORLDS:
+        server = Server(address, "interleavings", options=options, world=world)
+        made = generated(int(number), world=world)
+        for name, asked in ((world or "cases", cases(world)), ("_".join(filter(None, (world, "generated"))), made)):
+            found = [one for one in map(server.asked, asked) if is_compared(one)]
+            lines = ",\n".join(json.dumps(one) for one in found)
+            (HERE / f"{name}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+            print(f"{len(found)} in {name}")
+        server.close()
 
 
 if __name__ == "__main__":

@@ -171,6 +171,10 @@ class PrivateWrites:
     def wrote(self, key: bytes) -> bool:
         return self._buffer.written(key) is not None
 
+    def has_put(self, key: bytes) -> bool:
+        op = self._buffer.written(key)
+        return op is not None and op.value is not None
+
     def versions(self, keys: Sequence[bytes]) -> list[int]:
         """Of what is committed; 0: it is absent."""
         return [0 if (row := self._rows.get(key)) is None else row[1] for key in keys]

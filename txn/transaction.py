@@ -32,7 +32,7 @@ from kv.base.errors import (
 from kv.base.ids import TxnId
 from kv.base.keys import PRIVATE, u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
-from kv.base.methods import BLIND, OP_CHECK
+from kv.base.methods import BLIND, OP_CHECK, OP_PUT
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
 from kv.base.strengths import KEY_SHARE, UPDATE
@@ -156,6 +156,13 @@ class TxnReads:
         if self.beside is not None and key >= PRIVATE:
             return self.beside.wrote(key)
         return self._buffer.written(key) is not None
+
+    def has_put(self, key: bytes) -> bool:
+        """Whether it has written this key itself, and it is there."""
+        if self.beside is not None and key >= PRIVATE:
+            return self.beside.has_put(key)
+        op = self._buffer.written(key)
+        return op is not None and op.kind == OP_PUT
 
     def _check_open(self) -> None:
         raise NotImplementedError

@@ -13,16 +13,16 @@ Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all
     primary_key    [column, …]            primary_key_name
     hidden_key     true: no primary key was declared; the table gets `_rowid`
     indexes        [{name, columns: [column | {name, descending, nulls_first}, …], unique,
-                     include: [column, …], constraint, primary, where, where_columns: [column, …]},
-                    …]   `primary`: only of a table that is there, and has no primary key; `where`:
-                   a partial index's predicate, which names `where_columns`
+                     include: [column, …], constraint, primary, where, where_columns: [column, …],
+                     deferrable, deferred}, …]
+                   `primary`: only of a table that has no other primary key; `where`: a partial
+                   index's predicate, which names `where_columns`; `deferrable`: of a constraint
     checks         [{name, sql, columns: [column, …]}, …]
     foreign_keys   [{name, columns: [column, …], table, referenced: [column, …], on_delete,
                      on_update, deferrable, deferred}, …]
                    `referenced`: else the primary key of `table`
 
-Deliberately missing: exclusion constraints, MATCH FULL,
-deferred unique constraints; the front end refuses them by name.
+Deliberately missing: exclusion constraints, MATCH FULL; the front end refuses them by name.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ INDEX_FIELDS: Final = frozenset(
     {
         *("name", "columns", "unique", "include", "constraint", "primary"),
         *("where", "where_columns"),
+        *("deferrable", "deferred"),
     }
 )
 INDEX_COLUMN_FIELDS: Final = frozenset({"name", "descending", "nulls_first"})
@@ -230,6 +231,10 @@ def _index(table: Table, raw: object) -> Index:
     where_sql = _optional_text(fields, "where", where) or ""
     if where_sql and constraint:
         raise InvalidArgument(f"{where}: a constraint is about all rows, it has no predicate")
+    deferred = bool(fields.get("deferred"))
+    deferrable = deferred or bool(fields.get("deferrable"))
+    if deferrable and not (unique and constraint):
+        raise InvalidArgument(f"{where}: only a unique constraint is deferrable")
     uses = [_known(table, name).id for name in fields.get("where_columns") or ()]
     made = Index(
         TableId(0),
@@ -241,6 +246,8 @@ def _index(table: Table, raw: object) -> Index:
         primary=primary,
         where=where_sql,
         where_columns=tuple(uses) if where_sql else (),
+        deferrable=deferrable,
+        deferred=deferred,
     )
     if where_sql:
         _check_predicate(table, made)

@@ -103,17 +103,19 @@ async def _with_indexes(t: Writer, table: Table, names: dict[str, str]) -> Table
     already is left out, as PostgreSQL does.
     """
     found: list[Index] = []
-    seen = {table.primary_key}
+    seen = {(table.primary_key, False, False)}
     for index in table.indexes:
         columns = tuple(table.by_id(number).name for number in index.column_ids)
         if index.constraint and not index.name and not index.include:
-            if columns in seen:
+            said = (columns, index.deferrable, index.deferred)
+            if said in seen:
                 continue
-            seen.add(columns)
+            seen.add(said)
         name = index.name
         if not name:
             of = [table.by_id(number).name for number in (*index.column_ids, *index.include)]
             label = "key" if index.constraint else "idx"
+            of, label = ([], "pkey") if index.primary else (of, label)
             taken = {**names, **_named_checks(table)} if index.constraint else names
             name = first_free(table.name, joined_columns(of), label, taken)
         if name in names:
@@ -216,6 +218,8 @@ def _referenced(target: Table, wanted: WantedKey) -> list[Column]:
             raise invalid(
                 "42830", "number of referencing and referenced columns for foreign key disagree"
             )
+        if target.key_index is not None and target.key_index.deferrable:
+            raise _deferrable(target, "primary key")
         return found
     found = []
     for name in wanted.referenced:
@@ -230,12 +234,22 @@ def _referenced(target: Table, wanted: WantedKey) -> list[Column]:
     if len(set(ids)) != len(ids) or not any(
         sorted(ids) == sorted(columns) for _, columns in target.unique_sets()
     ):
+        if any(
+            index.deferrable and index.state == PUBLIC and sorted(ids) == sorted(index.column_ids)
+            for index in target.indexes
+        ):
+            raise _deferrable(target, "unique constraint")
         raise invalid(
             "42830",
             "there is no unique constraint matching given keys for referenced table "
             f'"{target.name}"',
         )
     return found
+
+
+def _deferrable(target: Table, what: str) -> Exception:
+    words = f'cannot use a deferrable {what} for referenced table "{target.name}"'
+    return refusal("55000", words)
 
 
 def _check_types(name: str, columns: list[Column], referenced: list[Column]) -> None:

@@ -107,7 +107,7 @@ def primary_key(table: Table) -> str:
 def unique(table: Table, index: Index) -> str:
     names = listed(table.by_id(part.column).name for part in index.columns)
     word = "PRIMARY KEY" if index.primary else "UNIQUE"
-    return f"{word} ({names}){_include(table, index)}"
+    return f"{word} ({names}){_include(table, index)}" + _deferring(index)
 
 
 def check(sql: str) -> str:
@@ -173,8 +173,9 @@ def foreign_key(table: Table, key: ForeignKey, other: Table) -> str:
         text += f" ON UPDATE {action}"
     if action := _ACTIONS[key.on_delete]:
         text += f" ON DELETE {action}"
-    if key.deferrable:
-        text += " DEFERRABLE"
-    if key.deferred:
-        text += " INITIALLY DEFERRED"
-    return text
+    return text + _deferring(key)
+
+
+def _deferring(key: Index | ForeignKey) -> str:
+    text = " DEFERRABLE" if key.deferrable else ""
+    return text + " INITIALLY DEFERRED" if key.deferred else text

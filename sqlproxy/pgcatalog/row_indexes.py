@@ -89,6 +89,7 @@ def index_entry(
         definition=definitions.index(table, index),
         short=definitions.index(table, index, ""),
         predicate=definitions.predicate(index) if index.where else None,
+        immediate=not index.deferrable,
     )
     if not index.constraint:
         return
@@ -99,6 +100,8 @@ def index_entry(
             "oid": made,
             "conname": index.name,
             "contype": "p" if index.primary else "u",
+            "condeferrable": index.deferrable,
+            "condeferred": index.deferred,
             "conindid": oid,
             "conrelid": oids.relation(table.id),
             "conkey": [numbers[c.id] for c in parts],
@@ -124,6 +127,7 @@ def _index_rows(
     definition: str,
     short: str,
     predicate: str | None = None,
+    immediate: bool = True,
 ) -> None:
     every = [*parts, *include]
     kinds = [types.by_name(c.type) for c in every]
@@ -150,7 +154,7 @@ def _index_rows(
             "indnullsnotdistinct": False,
             "indisprimary": primary,
             "indisexclusion": False,
-            "indimmediate": True,
+            "indimmediate": immediate,
             "indisclustered": False,
             "indisvalid": True,
             "indcheckxmin": False,
@@ -215,7 +219,7 @@ def _referenced(table: Table, wanted: tuple[int, ...]) -> tuple[int, int]:
     if tuple(sorted(c.id for c in table.key_columns)) == tuple(sorted(wanted)):
         return oids.primary_index(table.id), oids.key_constraint(table.id)
     for index in table.indexes:
-        whole = index.unique and not index.where
+        whole = index.immediate and not index.where
         if whole and sorted(index.column_ids) == sorted(wanted):
             return oids.relation(index.id), oids.key_constraint(index.id)
     return 0, 0

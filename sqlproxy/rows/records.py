@@ -314,6 +314,8 @@ def _encode_index(index: Index) -> list[object]:
         index.constraint,
         index.state,
     ]
+    if index.deferrable:  # a program that does not know it takes the constraint as not deferrable
+        return [*row, index.primary, index.since, index.deferred]
     return [*row, index.primary, index.since] if index.primary or index.since else row
 
 
@@ -333,9 +335,19 @@ def _encode_foreign_key(key: ForeignKey) -> list[object]:
 def _decode_index(row: WireRow) -> Index:
     number, name, columns, unique, include, constraint, state, *more = row
     parts = tuple(IndexColumn(*part) for part in columns)
-    primary, since = (*more, False, 0)[:2] if len(more) != 1 else (bool(more[0]), 0)
+    primary, since, *deferred = more if len(more) > 1 else (*more, *(False, 0)[len(more) :])
     return Index(
-        TableId(number), name, parts, unique, tuple(include), constraint, state, primary, since
+        TableId(number),
+        name,
+        parts,
+        unique,
+        tuple(include),
+        constraint,
+        state,
+        bool(primary),
+        since,
+        deferrable=bool(deferred),
+        deferred=bool(deferred and deferred[0]),
     )
 
 

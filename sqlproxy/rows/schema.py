@@ -201,6 +201,13 @@ class Index:
     since: int = 0  # an older snapshot does not have all its entries; 0: it is as old as the table
     where: str = ""  # of a partial index: only rows of which this is true have entries …
     where_columns: tuple[int, ...] = ()  # … the ids of the columns that it names
+    deferrable: bool = False  # a unique constraint that is checked when a statement has ended …
+    deferred: bool = False  # … or, unless SET CONSTRAINTS says otherwise, at the commit
+
+    @property
+    def immediate(self) -> bool:
+        """Whether no two rows ever have the same key, also in the middle of a transaction."""
+        return self.unique and not self.deferrable
 
     @property
     def used_ids(self) -> frozenset[int]:
@@ -494,6 +501,12 @@ class Table:
         return index.column_ids if index is not None and index.state == PUBLIC else ()
 
     @property
+    def determining_key(self) -> tuple[int, ...]:
+        """The same if all of a row follows from it at any moment; else ()."""
+        index = self.key_index
+        return () if index is not None and index.deferrable else self.declared_key
+
+    @property
     def storage_ids(self) -> tuple[TableId, ...]:
         """The prefixes of its storage keys: its own, and those of its indexes."""
         return (self.id, *(index.id for index in self.indexes))
@@ -521,12 +534,12 @@ class Table:
 
     def unique_sets(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Name and column ids of the primary key and of each public unique index that has all
-        rows.
+        rows, and never two of the same key.
         """
         if self.primary_key:
             yield self.primary_key_name, tuple(c.id for c in self.key_columns)
         for index in self.indexes:
-            if index.unique and index.state == PUBLIC and not index.where:
+            if index.immediate and index.state == PUBLIC and not index.where:
                 yield index.name, index.column_ids
 
     @staticmethod

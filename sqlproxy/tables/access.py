@@ -413,7 +413,7 @@ def _ways(table: Table, arms: Sequence[Sequence[Expr]]) -> list[Access]:
             continue
         components, directions = key_of(table, index), directions_of(table, index)
         stretches = tuple([one.stretch(components, directions) for one in found])
-        way = Access(index, components, stretches, index is None or index.unique)
+        way = Access(index, components, stretches, index is None or index.immediate)
         if len(arms) > 1 and way.whole:
             continue
         if index is not None and index.where and (not way.whole or selective(table, index)):
@@ -476,6 +476,8 @@ def _total(table: Table, access: Access, present: Collection[int]) -> bool:
     """Whether no two rows are alike in all components."""
     if access.index is None or not access.index.unique:
         return True
+    if access.index.deferrable:
+        return False
     columns = map(table.by_id, access.components)
     return all(not one.nullable or one.id in present for one in columns)
 

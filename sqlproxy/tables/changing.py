@@ -3,11 +3,19 @@
     insert   row absent (condition 0), entries of unique indexes absent too, other entries
     update   the row in place; if its key moved, the old row goes and the new one must be absent
     delete   the row and its entries
+    place    of changed rows the entries of deferrable constraints
 
 Uniqueness is a condition of the write itself (P9, P11): at the commit the key must be absent, so
 two inserts that race have one winner. `seek` also asks now, so that a transaction learns of a
 duplicate at its statement and not at its commit; what asks nothing (one statement that is a
 transaction by itself) gets the same error from `violated` when the commit was refused.
+
+A deferrable constraint is checked when a statement has ended, or at the commit; until then rows of
+one transaction may share a key. Its index is an ordinary unique one all the same. The entry of the
+second row lies beside that of the first, under the same key with the row's own key after it, only
+in the transaction's buffer: `deferring.Spots` notes it, and before anything is committed `settle`
+moves it to where it belongs, or finds that there are two (decision 1700). Whoever says nothing of
+that (`late` True) writes such an entry at its place at once, as those of other unique indexes.
 
 Indexes that are being made or dropped (F1; sqlproxy/ddl/change): a `delete_only` one gets no new
 entries but loses old ones, a `write_only` one is maintained and not read.
@@ -21,9 +29,11 @@ from typing import NamedTuple, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
+from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.strengths import SHARE
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
+from sqlproxy.tables.deferring import Later
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.reading import KeysSeen, Stored, found_at
 from sqlproxy.tables.row_locking import Wait, has_room
@@ -35,6 +45,12 @@ from sqlproxy.values.errors import (
     from_store,
 )
 from txn.transaction import Transaction
+
+
+class Seen(Protocol):
+    """What a transaction has written: `txn.Transaction`."""
+
+    def has_put(self, key: bytes) -> bool: ...
 
 
 class Writes(Protocol):
@@ -49,7 +65,11 @@ class Writes(Protocol):
         ...
 
 
-class ManyWrites(Protocol):
+class Changes(Writes, Seen, Protocol):
+    """Where rows go that the transaction may have written itself."""
+
+
+class ManyWrites(Seen, Protocol):
     """Where changes of many rows go: `txn.Transaction`."""
 
     def put_rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None: ...
@@ -75,6 +95,7 @@ class _Index:
     partial: bool
     used: tuple[int, ...]  # places of all that its entries are made of, but for the row's key
     filled: bool  # else what is deleted may come later, from a snapshot of before (kv.mvcc.ingest)
+    late: bool  # it is checked later than each row is written
 
     def entry(self, row: Row) -> tuple[bytes, bytes, bool] | None:
         """Storage key, value, and whether nobody else may have the key; None: a partial index has
@@ -101,10 +122,19 @@ class _Index:
         some = [row for row in rows if self.codec.had(row)] if self.partial else rows
         return dict(zip(*self.entries(some), strict=True))
 
+    def place(self, t: Seen, key: bytes, row_key: bytes) -> bytes:
+        """Where the entry of a row is that has this key; `row_key`: the row's storage key."""
+        return beside if self.late and t.has_put(beside := beside_key(key, row_key)) else key
+
     def _made(self, row: Row) -> tuple[bytes, bytes, bool]:
         key, value = self.codec.entry(row)
         alone = self.unique and not any(row[place] is None for place in self.places)
         return self.prefix + key, value, alone
+
+
+def beside_key(key: bytes, row_key: bytes) -> bytes:
+    """Where an entry lies for as long as another row has its key."""
+    return key + row_key[4:]
 
 
 class Part(NamedTuple):
@@ -159,17 +189,24 @@ class TableWriter:
                 bool(index.where),
                 tuple(place[number] for number in index.used_ids),
                 index.state == PUBLIC,
+                index.deferrable,
             )
             for index in table.indexes
         )
+        self._late = [
+            (one, index)
+            for one, index in zip(self._indexes, table.indexes, strict=True)
+            if one.late
+        ]
 
     def key_of(self, row: Row) -> bytes:
         """The storage key of a row."""
         return self.prefix + self._codec.encode_key([row[at] for at in self.key_places])
 
-    def insert(self, t: Writes, row: Row) -> bytes:
-        """Write a row that must be new; its storage key. Raises SqlError (23505) if this
-        transaction wrote its key, or one of its unique entries', before.
+    def insert(self, t: Writes, row: Row, *, late: bool = True) -> bytes:
+        """Write a row that must be new; its storage key. `late` False: `place` writes what
+        deferrable constraints have of it. Raises SqlError (23505) if this transaction wrote its
+        key, or one of its unique entries', before.
         """
         if self._frozen:
             raise being_changed(self.table)
@@ -177,6 +214,8 @@ class TableWriter:
         key = self.prefix + key
         self._put_new(t, key, value, row)
         for index in self._indexes:
+            if index.late and not late:
+                continue
             if index.adds and (made := index.entry(row)) is not None:
                 at, entry, alone = made
                 if alone:
@@ -188,7 +227,12 @@ class TableWriter:
     @property
     def keys_unique(self) -> int:
         """How many keys of a row nobody else may have."""
-        return 1 + sum(index.unique for index in self._indexes)
+        return 1 + sum(index.unique and not index.late for index in self._indexes)
+
+    @property
+    def late(self) -> bool:
+        """Whether `place` has anything to do."""
+        return bool(self._late)
 
     @property
     def codec(self) -> RowCodec:
@@ -270,10 +314,14 @@ class TableWriter:
         t.change_rows([old.key for old in olds], [old.version for old in olds], None)
         before = [old.values for old in olds]
         for index in self._indexes:
-            t.delete_rows(list(index.had(before)), tombstone=not index.filled)
+            keys = list(index.had(before))
+            if index.late:
+                made = [(index.stored(old.values), old.key) for old in olds]
+                keys = [index.place(t, one[0], row_key) for one, row_key in made if one is not None]
+            t.delete_rows(keys, tombstone=not index.filled)
 
-    def update(self, t: Writes, old: Stored, row: Row) -> bytes:
-        """Write a changed row; its storage key, which may be another one."""
+    def update(self, t: Writes, old: Stored, row: Row, *, late: bool = True) -> bytes:
+        """Write a changed row; its storage key, which may be another one. `late`: see `insert`."""
         if self._frozen:
             raise being_changed(self.table)
         key, value = self._codec.encode_row(row)
@@ -285,6 +333,8 @@ class TableWriter:
             self._put_new(t, key, value, row)
         values, moved = old.values, key != old.key
         for index in self._indexes:
+            if index.late and not late:
+                continue
             if index.adds and not moved and all(values[at] is row[at] for at in index.used):
                 continue  # the same entry
             # An index that only loses entries asks its predicate nothing of the new row.
@@ -301,20 +351,114 @@ class TableWriter:
                 t.put(at, entry)
         return key
 
-    def delete(self, t: Writes, old: Stored) -> None:
+    def delete(self, t: Changes, old: Stored) -> None:
         """Remove a row and what points to it."""
         if self._frozen:
             raise being_changed(self.table)
         t.delete(old.key)
         for index in self._indexes:
-            if (had := index.stored(old.values)) is not None:
-                t.delete(had[0], tombstone=not index.filled)
+            self._remove(t, index, old)
+
+    @staticmethod
+    def _remove(t: Changes, index: _Index, old: Stored) -> None:
+        """The entry of a row that is there."""
+        if (had := index.stored(old.values)) is not None:
+            t.delete(index.place(t, had[0], old.key), tombstone=not index.filled)
 
     def _put_new(self, t: Writes, key: bytes, value: bytes, row: Row) -> None:
         try:
             t.put(key, value, cond=0)
         except ConditionFailed:
             raise self._duplicate(key, row) from None
+
+    # -- what is unique later
+
+    async def place(
+        self,
+        t: Transaction,
+        later: Later,
+        rows: Sequence[Row],
+        olds: Sequence[Stored] = (),
+    ) -> None:
+        """The entries that deferrable constraints have of rows that are written; `olds`: the rows
+        that they replace. All old ones go before a new one comes, so it is no matter in which order
+        rows of one statement move.
+        """
+        for one, index in self._late:
+            wanted: list[tuple[bytes, bytes, bytes]] = []  # key, value, the row's key
+            for n, row in enumerate(rows):
+                made = one.entry(row) if one.adds else None
+                if olds and not self._goes(t, one, olds[n], row, made):
+                    continue
+                if made is None:
+                    continue
+                if made[2]:
+                    wanted.append((made[0], made[1], self.key_of(row)))
+                else:
+                    t.put(made[0], made[1])
+            waits = later.deferred is None or not later.deferred.defers(index)
+            free = await self._free(t, [key for key, _, _ in wanted], waits=waits)
+            for key, value, row_key in wanted:
+                if key in free:
+                    t.put(key, value, cond=0)
+                    free.remove(key)
+                else:
+                    t.put(beside := beside_key(key, row_key), value)
+                    later.spots.add(self.table.id, index, key, beside)
+
+    def _goes(
+        self,
+        t: Transaction,
+        index: _Index,
+        old: Stored,
+        row: Row,
+        made: tuple[bytes, bytes, bool] | None,
+    ) -> bool:
+        """Whether a changed row has another entry; then the old one is gone."""
+        had = index.stored(old.values)
+        if had is None:
+            return True
+        at = index.place(t, had[0], old.key)
+        if made is not None and made[0] == had[0] and (at == had[0] or old.key == self.key_of(row)):
+            if made[1] != had[1]:
+                t.put(at, made[1])
+            return False
+        t.delete(at, tombstone=not index.filled)
+        return True
+
+    async def _free(self, t: Transaction, keys: Sequence[bytes], *, waits: bool) -> set[bytes]:
+        """Which of these keys no other row has, or may have: at READ COMMITTED they are locked. Who
+        does not wait finds out later.
+        """
+        unique = sorted(set(keys))
+        if waits:
+            found = await self.found(t, unique)
+            return {key for key, one in zip(unique, found, strict=True) if one is None}
+        known = zip(unique, await found_at(t, unique), strict=True)
+        free = {key for key, one in known if one is None}
+        others = [key for key in unique if key in free and not t.wrote(key)]
+        if t.renews and has_room(t, len(others)):
+            came = await Wait(self.table.name, "skip").lock(t, others)
+            free -= {key for key in others if came.get(key, 1)}
+        return free
+
+    async def settle(self, t: Transaction, spots: Mapping[bytes, Collection[bytes]]) -> None:
+        """Of a deferrable constraint what lies beside a key that is free by now goes there.
+        `spots`: for each key what may lie beside it. Raises SqlError (23505).
+        """
+        keys = [key for key, beside in sorted(spots.items()) if any(map(t.has_put, beside))]
+        for n in range(0, len(keys), SQL_COPY_BATCH_ROWS):
+            some = keys[n : n + SQL_COPY_BATCH_ROWS]
+            for key, there in zip(some, await self.found(t, some), strict=True):
+                beside = [at for at in spots[key] if t.has_put(at)]
+                if len(beside) + (there is not None) > 1:
+                    error = self.violated(key)
+                    assert error is not None
+                    raise error
+                value, _ = await t.get(beside[0])
+                assert value is not None
+                t.delete(beside[0])
+                t.put(key, value, cond=0)
 
     # -- what is unique
 
@@ -326,13 +470,15 @@ class TableWriter:
         first: Collection[str] = (),
         strength: int | None = None,
         only: Collection[str] = (),
+        *,
+        late: bool = True,
     ) -> list[Taken | None]:
         """For each row what stands in its way in the store, or written by this transaction; None if
         nothing does. `old`: the rows that they replace, which are not in their own way. `first`:
         the constraints that are reported when others are in the way, too. `strength`: see `found`.
-        `only`: the constraints that are looked at; none: all.
+        `only`: the constraints that are looked at; none: all. `late`: see `insert`.
         """
-        wanted = self._wanted(rows, old)
+        wanted = self._wanted(rows, old, late=late)
         if only:
             wanted = [one for one in wanted if self._named(one[2]) in only]
         unique = sorted({at for _, at, _ in wanted})
@@ -371,17 +517,17 @@ class TableWriter:
 
     def apart(self, rows: Sequence[Row]) -> bool:
         """Whether no two of them want what only one may have."""
-        wanted = [at for _, at, _ in self._wanted(rows, ())]
+        wanted = [at for _, at, _ in self._wanted(rows, (), late=False)]
         return len(set(wanted)) == len(wanted)
 
     async def free(self, t: Transaction, rows: Sequence[Row], old: Sequence[Stored]) -> bool:
         """Whether nothing is in the way of rows that replace these, in whatever order they do."""
-        wanted = [at for _, at, _ in self._wanted(rows, old)]
+        wanted = [at for _, at, _ in self._wanted(rows, old, late=False)]
         unique = sorted(set(wanted))
         return len(unique) == len(wanted) and not any(await self.found(t, unique))
 
     def _wanted(
-        self, rows: Sequence[Row], old: Sequence[Stored | None]
+        self, rows: Sequence[Row], old: Sequence[Stored | None], *, late: bool = True
     ) -> list[tuple[int, bytes, _Index | None]]:
         """What is to be new: the number of the row, the storage key, and the index that has it."""
         wanted: list[tuple[int, bytes, _Index | None]] = []
@@ -391,7 +537,8 @@ class TableWriter:
             if before is None or before.key != key:
                 wanted.append((n, key, None))
             for index in self._indexes:
-                made = index.entry(row) if index.adds and index.unique else None
+                looks = index.adds and index.unique and (late or not index.late)
+                made = index.entry(row) if looks else None
                 if made is None or not made[2]:
                     continue
                 had = None if before is None else index.stored(before.values)

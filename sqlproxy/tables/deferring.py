@@ -1,9 +1,13 @@
-"""Foreign keys that are checked at the commit (DEFERRABLE, INITIALLY DEFERRED, SET CONSTRAINTS).
+"""Constraints that are checked at the commit (DEFERRABLE, INITIALLY DEFERRED, SET CONSTRAINTS).
 
-A statement only notes which values have to be right in the end: what a row refers to, and what is
-gone and may be referred to. At the commit, or with SET CONSTRAINTS … IMMEDIATE, each is looked at
+Of a foreign key a statement only notes which values have to be right in the end: what a row refers
+to, and what is gone and may be referred to. At the commit, or with SET CONSTRAINTS … IMMEDIATE, each is looked at
 once: there is a parent with these values, or no child has them. Both answers are held until the
 commit, as those of immediate checks are (`sqlproxy.tables.referring`).
+
+Of a unique constraint it notes which entries of its index lie beside their places, because another
+row had the key (`Spots`). They are looked at when the statement has ended, or at the commit, and
+`sqlproxy.tables.changing.TableWriter.settle` says what then.
 
 What a savepoint took back stays noted: it asks for more than is needed, which is true all the same.
 For the same reason SET CONSTRAINTS … IMMEDIATE forgets nothing while there is a savepoint: what
@@ -13,9 +17,10 @@ made it true may be taken back, and what was found wrong may stay.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from kv.base.limits import SQL_CASCADES_MAX
-from sqlproxy.rows.schema import ForeignKey, Table
+from sqlproxy.rows.schema import CONSTRAINT, ForeignKey, Index, Table
 from sqlproxy.values.errors import (
     STATEMENT_TOO_COMPLEX,
     UNDEFINED_OBJECT,
@@ -27,20 +32,61 @@ Noted = tuple[tuple[object, ...], bool]  # values of the child's columns; whethe
 Noting = tuple[int, str]  # a foreign key: the child's id and the key's name
 
 
+class Spots:
+    """Where entries of deferrable unique constraints lie beside their places, in one transaction:
+    of each (ids of table and index), for each key, the keys at which such entries are, or were.
+    """
+
+    def __init__(self) -> None:
+        self.noted: dict[tuple[int, int], dict[bytes, dict[bytes, None]]] = {}
+        self.kept: set[tuple[int, int]] = set()  # what was looked at may be taken back
+        self._count = 0
+
+    def add(self, table: int, index: Index, key: bytes, beside: bytes) -> None:
+        """Raises SqlError (54001)."""
+        there = self.noted.setdefault((table, index.id), {}).setdefault(key, {})
+        if beside not in there:
+            self._count += 1
+            if self._count > SQL_CASCADES_MAX:
+                raise _too_many()
+            there[beside] = None
+
+    def forget(self, of: tuple[int, int]) -> None:
+        """They were looked at."""
+        if of in self.kept:
+            return
+        self._count -= sum(map(len, self.noted.pop(of).values()))
+
+
+class Later(Protocol):
+    """Where a statement notes what is looked at later."""
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """At the commit; None: the statement is a transaction by itself."""
+        ...
+
+    @property
+    def spots(self) -> Spots:
+        """When it has ended, or at the commit."""
+        ...
+
+
 class Deferred:
     """Of one transaction; `end` begins the next one."""
 
     def __init__(self) -> None:
+        self.spots = Spots()
         self.noted: dict[Noting, dict[Noted, None]] = {}
         self._every: bool | None = None  # what SET CONSTRAINTS ALL said
         self._named: dict[str, bool] = {}
         self._count = 0
 
     def __bool__(self) -> bool:
-        return bool(self.noted)
+        return bool(self.noted or self.spots.noted)
 
-    def defers(self, key: ForeignKey) -> bool:
-        """Whether this foreign key is checked at the commit."""
+    def defers(self, key: ForeignKey | Index) -> bool:
+        """Whether this constraint is checked at the commit."""
         if not key.deferrable:
             return False
         usual = key.deferred if self._every is None else self._every
@@ -53,11 +99,7 @@ class Deferred:
             return
         self._count += 1
         if self._count > SQL_CASCADES_MAX:
-            raise SqlError(
-                STATEMENT_TOO_COMPLEX,
-                f"more than {SQL_CASCADES_MAX} values wait for the check of deferred constraints",
-                hint="SET CONSTRAINTS ALL IMMEDIATE checks what is there so far.",
-            )
+            raise _too_many()
         noted[values, gone] = None
 
     def say(self, tables: Iterable[Table], names: tuple[str, ...], *, deferred: bool) -> None:
@@ -65,12 +107,15 @@ class Deferred:
         if not names:
             self._every, self._named = deferred, {}
             return
-        known = {key.name: key for table in tables for key in table.foreign_keys}
+        known: dict[str, ForeignKey | Index | None] = {}
+        for table in tables:
+            known = dict.fromkeys(table.named_parts(CONSTRAINT)) | known
+            known |= {index.name: index for index in table.indexes if index.constraint}
+            known |= {key.name: key for key in table.foreign_keys}
         for name in names:
-            key = known.get(name)
-            if key is None:
+            if name not in known:
                 raise SqlError(UNDEFINED_OBJECT, f'constraint "{name}" does not exist')
-            if not key.deferrable:
+            if (key := known[name]) is None or not key.deferrable:
                 raise SqlError(WRONG_OBJECT_TYPE, f'constraint "{name}" is not deferrable')
             self._named[name] = deferred
 
@@ -81,5 +126,15 @@ class Deferred:
 
     def end(self) -> None:
         """The transaction is over."""
+        self.spots = Spots()
         self.noted, self._count = {}, 0
         self._every, self._named = None, {}
+
+
+def _too_many() -> SqlError:
+    return SqlError(
+        STATEMENT_TOO_COMPLEX,
+        f"more than {SQL_CASCADES_MAX} values wait for the check of deferrable constraints",
+        hint="Change fewer rows in a statement; of deferred ones SET CONSTRAINTS ALL IMMEDIATE "
+        "checks what is there so far.",
+    )

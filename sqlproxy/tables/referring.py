@@ -30,7 +30,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
 from sqlproxy.tables.access import Access, Given, Stretch
 from sqlproxy.tables.changing import TableWriter
-from sqlproxy.tables.deferring import Deferred, Noting
+from sqlproxy.tables.deferring import Deferred, Later, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.tables.row_locking import lock_changed, lock_keys, share_keys
@@ -230,7 +230,7 @@ def _unique_index(parent: Table, columns: Sequence[int]) -> Index:
     return next(
         index
         for index in parent.indexes
-        if index.unique
+        if index.immediate
         and index.state == PUBLIC
         and not index.where
         and set(index.column_ids) == set(columns)
@@ -246,10 +246,11 @@ class Children:
         tables: Tables,
         env: Env,
         touched: Touched,
-        deferred: Deferred | None = None,
+        later: Later | None = None,
     ) -> None:
         self._t, self._tables, self._env, self._touched = t, tables, env, touched
-        self._deferred = deferred
+        self._later = later
+        self._deferred = None if later is None else later.deferred
         self._done = 0
 
     async def follow(self, table: Table, gone: Sequence[Gone]) -> None:
@@ -293,6 +294,10 @@ class Children:
                 )
             rows = [one.new for one in removed if one.new is not None]
             changed = frozenset(key.columns)
+            if self._later is not None:
+                moved = [one for one in removed if one.new is not None]
+                writer, olds = self._tables.writer(child), [one.old for one in moved]
+                await writer.place(self._t, self._later, rows, olds)
             await check_parents(self._t, self._tables, child, rows, changed, self._deferred)
             await self.follow(child, removed)
 
@@ -390,7 +395,7 @@ class Children:
                 raise _still_referenced(self._tables, table, child, key, key_values)
         new = writer.rules.finished(values, self._env)
         self._t.computes_from(row.key, row.version)
-        writer.update(self._t, row, new)
+        writer.update(self._t, row, new, late=self._later is None)
         return Gone(row, new)
 
 
@@ -417,7 +422,7 @@ def _access(child: Table, key: ForeignKey, values: Sequence[object]) -> Access:
     own = tuple(column.id for column in child.key_columns)
     ways: list[tuple[Index | None, tuple[int, ...], bool]] = [(None, own, True)]
     ways += [
-        (i, i.column_ids, i.unique) for i in child.indexes if i.state == PUBLIC and not i.where
+        (i, i.column_ids, i.immediate) for i in child.indexes if i.state == PUBLIC and not i.where
     ]
     for index, components, unique in ways:
         head = components[: len(by_column)]

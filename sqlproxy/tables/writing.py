@@ -46,7 +46,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter, Taken
-from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.deferring import Deferred, Later, Spots
 from sqlproxy.tables.implied_predicates import usable
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
@@ -101,7 +101,7 @@ async def in_parts(
         yield found
 
 
-class Work(Protocol):
+class Work(Later, Protocol):
     """What a statement is run in."""
 
     @property
@@ -118,11 +118,6 @@ class Work(Protocol):
 
     @property
     def alone(self) -> bool: ...
-
-    @property
-    def deferred(self) -> Deferred | None:
-        """Where checks at the commit are noted; None: there are none."""
-        ...
 
     @property
     def held(self) -> Held:
@@ -290,7 +285,8 @@ class InsertPlan:
         returned: list[Row] | None = None
         if given and not (self.unsure(writer) or self._returning.numbered):
             if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
-                columns = self.many(writer, work.env, rows)
+                places = writer.late and not work.alone
+                columns = None if places else self.many(writer, work.env, rows)
                 if columns is not None:
                     await self._write_many(work, writer, columns)
                     kept = list(zip(*columns, strict=True)) if self._returning else ()
@@ -305,12 +301,7 @@ class InsertPlan:
             outcome.again = True
             kept = await self._conflict.run(work, writer, made, set())
         else:
-            if not work.alone:
-                for row, taken in zip(made, await writer.seek(work.t, made), strict=True):
-                    if taken is not None:
-                        raise writer.refused(taken, row)
-            for row in paused(made):
-                writer.insert(work.t, row)
+            await self._write(work, writer, made)
             kept = made
         every = frozenset(column.id for column in self.table.columns)
         await check_parents(work.t, work.tables, self.table, kept, every, work.deferred)
@@ -320,6 +311,17 @@ class InsertPlan:
         else:
             outcome.rows = self.returned(kept, work.env)
         return outcome
+
+    async def _write(self, work: Work, writer: TableWriter, rows: Sequence[Row]) -> None:
+        if not work.alone:
+            found = await writer.seek(work.t, rows, late=False)
+            for row, taken in zip(rows, found, strict=True):
+                if taken is not None:
+                    raise writer.refused(taken, row)
+        for row in paused(rows):
+            writer.insert(work.t, row, late=work.alone)
+        if not work.alone:
+            await writer.place(work.t, work, rows)
 
     async def _row_by_row(
         self, work: Work, writer: TableWriter, rows: Sequence[Values] | None, conflict: _OnConflict
@@ -600,7 +602,8 @@ class _OnConflict:
         for row in rows:
             (taken,) = await self._seek(work, writer, [row])
             if taken is None:
-                mine.add(writer.insert(work.t, row))
+                mine.add(writer.insert(work.t, row, late=False))
+                await writer.place(work.t, work, [row])
                 done.append(row)
             elif self._names is not None and taken.constraint not in self._names:
                 raise writer.refused(taken, row)
@@ -620,11 +623,12 @@ class _OnConflict:
         if self._changes is not None:
             strength = UPDATE if self._changes.moves else NO_KEY_UPDATE
         if not (t.renews and names):
-            return await writer.seek(t, rows, first=names, strength=strength)
-        taken = await writer.seek(t, rows, only=names, strength=strength)
+            return await writer.seek(t, rows, first=names, strength=strength, late=False)
+        taken = await writer.seek(t, rows, only=names, strength=strength, late=False)
         free = [n for n, one in enumerate(taken) if one is None]
         if free and writer.keys_unique > len(names):
-            others = await writer.seek(t, [rows[n] for n in free], first=names, strength=strength)
+            left = [rows[n] for n in free]
+            others = await writer.seek(t, left, first=names, strength=strength, late=False)
             for n, one in zip(free, others, strict=True):
                 taken[n] = one
         return taken
@@ -647,7 +651,8 @@ class _OnConflict:
             return None
         done = {n: row for n, row in enumerate(rows) if taken[n] is None}
         for row in paused(done.values()):
-            writer.insert(work.t, row)
+            writer.insert(work.t, row, late=False)
+        await writer.place(work.t, work, list(done.values()))
         if changes is not None:
             pairs: list[Found] = []
             places: list[int] = []
@@ -693,6 +698,22 @@ async def stored_rows(work: Work, table: Table, keys: Sequence[bytes]) -> list[S
         assert found is not None, "the index names it in the same snapshot"
         rows.append(Stored(key, decode(key[4:], found[0]), found[1]))
     return rows
+
+
+async def settle(
+    t: Transaction, tables: Tables, spots: Spots, deferred: Deferred | None = None
+) -> None:
+    """Deferrable unique constraints hold now, but for those that are `deferred` still. Raises
+    SqlError (23505).
+    """
+    for of in list(spots.noted):
+        table = tables.table_by_id(of[0])
+        index = next((i for i in table.indexes if i.id == of[1]), None) if table else None
+        if table is None or index is None:
+            continue  # it was dropped meanwhile
+        if deferred is None or not deferred.defers(index):
+            await tables.writer(table).settle(t, spots.noted[of])
+            spots.forget(of)
 
 
 class _Assignments:
@@ -749,7 +770,7 @@ class _Assignments:
         await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
         if work.tables.referring_to(self._table.id):
             gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
-            children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
+            children = Children(work.t, work.tables, work.env, work.touched, work)
             await children.follow(self._table, gone)
         return new, returned
 
@@ -766,11 +787,12 @@ class _Assignments:
         free = not self.moves or (many and await writer.free(work.t, new, olds))
         for old, row in paused(zip(olds, new, strict=True)):
             if not free:  # one by one: a row sees where those before it went
-                (there,) = await writer.seek(work.t, [row], [old])
+                (there,) = await writer.seek(work.t, [row], [old], late=False)
                 if there is not None:
                     raise writer.refused(there, row)
             work.t.computes_from(old.key, old.version)
-            writer.update(work.t, old, row)
+            writer.update(work.t, old, row, late=False)
+        await writer.place(work.t, work, new, olds)
 
     async def _new(
         self,
@@ -943,7 +965,7 @@ class DeletePlan:
             for at in _slices(len(olds)):
                 writer.delete_many(work.t, olds[at])
         if work.tables.referring_to(self.table.id):
-            children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
+            children = Children(work.t, work.tables, work.env, work.touched, work)
             await children.follow(self.table, [Gone(old, None) for old in olds])
         outcome = Outcome(len(rows), writers=[writer])
         if self._returning.numbered:

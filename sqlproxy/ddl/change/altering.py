@@ -12,9 +12,11 @@
     drop_constraint   constraint, if_exists?              a check or a foreign key goes; a unique
                       constraint becomes a plain index, for DropIndex (`index` in the result)
     rename_constraint constraint, to                      of a check or a foreign key
+    alter_constraint  constraint, deferrable, deferred    of a foreign key
     set_identity      column, identity ("always", "by default", "": DROP IDENTITY), sequence?: the
                       options of the sequence that is made (ADD IDENTITY)
-    use_index         index, constraint (its name then), primary?      ADD … USING INDEX
+    use_index         index, constraint (its name then), primary?,     ADD … USING INDEX
+                      deferrable?, deferred?
 
 Rows know columns by their ids and are read by the types that they were written with, so neighbours
 of one version may be used side by side.
@@ -120,7 +122,9 @@ class AlterTable(Change):
             if lines:
                 raise dependents(f"constraint {name} on table {table.name}", lines)
             plain = tuple(
-                replace(i, constraint=False, primary=False) if i.id == index.id else i
+                replace(i, constraint=False, primary=False, deferrable=False, deferred=False)
+                if i.id == index.id
+                else i
                 for i in table.indexes
             )
             changed = await self.write(t, table, indexes=plain)
@@ -185,12 +189,26 @@ class AlterTable(Change):
             raise refusal("55000", f'index "{had}" is already associated with a constraint')
         if primary:
             check_primary(table, index.columns)
+        deferred = bool(action.get("deferred"))
+        deferrable = deferred or bool(action.get("deferrable"))
+        if deferrable:
+            there = await relations.list_relations(t, table.namespace)
+            if lines := referring_lines(there, table, set(index.column_ids), f"index {had}"):
+                words = f'index "{had}" cannot become a deferrable constraint'
+                raise refusal("55000", words, detail="\n".join(lines))
         if name != had:
             check_sql_name("constraint", name)
             await relations.check_free(t, table.namespace, name)
             await catalog.hold_namespace(t, table.namespace)
             await relations.drop_name(t, table.namespace, had)
-        made = replace(index, name=name, constraint=True, primary=primary)
+        made = replace(
+            index,
+            name=name,
+            constraint=True,
+            primary=primary,
+            deferrable=deferrable,
+            deferred=deferred,
+        )
         indexes = tuple(made if i.id == index.id else i for i in table.indexes)
         notes = table.renoted(had, name, INDEX)
         changed = await self.write(t, table, indexes=indexes, notes=notes)
@@ -383,6 +401,19 @@ async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> Non
             )
 
 
+def _alter_constraint(table: Table, action: Mapping[str, object]) -> Table:
+    name = str(action.get("constraint"))
+    if not any(key.name == name for key in table.foreign_keys):
+        raise no_constraint(table, name)
+    deferred = bool(action.get("deferred"))
+    deferrable = deferred or bool(action.get("deferrable"))
+    keys = tuple(
+        replace(key, deferrable=deferrable, deferred=deferred) if key.name == name else key
+        for key in table.foreign_keys
+    )
+    return replace(table, foreign_keys=keys)
+
+
 def _rename_constraint(table: Table, action: Mapping[str, object]) -> Table:
     name, to = str(action.get("constraint")), str(action.get("to"))
     check_sql_name("constraint", to)
@@ -403,4 +434,5 @@ _ACTIONS: Final[Mapping[str, Callable[[Table, Mapping[str, object]], Table]]] = 
     "drop_expression": _drop_expression,
     "set_type": _set_type,
     "rename_constraint": _rename_constraint,
+    "alter_constraint": _alter_constraint,
 }

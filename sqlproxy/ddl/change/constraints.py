@@ -287,7 +287,7 @@ def parent_key(parent: Table, key: ForeignKey, values: Sequence[object]) -> byte
         encoded = rows.codec(parent).encode_key([given[number] for number in primary])
         return table_prefix(parent.id) + encoded
     for index in parent.indexes:
-        usable = index.unique and index.state == PUBLIC and not index.where
+        usable = index.immediate and index.state == PUBLIC and not index.where
         if usable and set(index.column_ids) == set(key.referenced):
             codec = index_codec(parent, index)
             return table_prefix(index.id) + codec.prefix([given[n] for n in index.column_ids])

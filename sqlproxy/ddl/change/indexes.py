@@ -312,7 +312,7 @@ class CreateIndex(Change):
         columns = set(index.column_ids)
         there = await relations.list_relations(t, table.namespace)
         others = (set(ids) for name, ids in table.unique_sets() if name != index.name)
-        needed = index.unique and not index.where and columns not in others
+        needed = index.immediate and not index.where and columns not in others
         keys = _keys(there)
         if needed and any(k.table == table.id and set(k.referenced) == columns for k in keys):
             ctx.state["kept"] = True

@@ -81,7 +81,7 @@ def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
     found = set()
     for item in items:
         for leaf in _tables(item):
-            key = leaf.key if isinstance(leaf, SystemItem) else {*leaf.table.declared_key}
+            key = leaf.key if isinstance(leaf, SystemItem) else {*leaf.table.determining_key}
             if not key:
                 continue
             have = {

@@ -65,6 +65,8 @@ class KeyDef:
     include: tuple[str, ...] = ()
     where: str = ""  # of a partial index
     where_columns: tuple[str, ...] = ()
+    deferrable: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +349,15 @@ class ValidateConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterConstraint:
+    """Of a foreign key."""
+
+    name: str
+    deferrable: bool
+    deferred: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetIdentity:
     """`identity` "" drops it; None: keeps it and changes the sequence's `options`."""
 
@@ -381,6 +392,7 @@ Action = (
     | AddConstraint
     | DropConstraint
     | ValidateConstraint
+    | AlterConstraint
     | SetIdentity
     | DropExpression
     | SetOptions

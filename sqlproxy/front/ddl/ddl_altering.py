@@ -32,7 +32,7 @@ from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import oids, zones
 from sqlproxy.pg.oids import canonical
-from sqlproxy.rows.schema import Table
+from sqlproxy.rows.schema import CONSTRAINT, Table
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
     INVALID_TABLE_DEFINITION,
@@ -199,6 +199,8 @@ class Alterations:
                 unique=True,
                 primary=body["contype"] == "CONSTR_PRIMARY",
                 constraint=True,
+                deferrable=bool(body.get("deferrable")),
+                deferred=bool(body.get("initdeferred")),
             )
             return [d.AddConstraint(key, body["indexname"])]
         draft._constraint(body, None)
@@ -227,6 +229,19 @@ class Alterations:
 
     def _validate(self, command: Node, table: Table) -> list[d.Action]:
         return [d.ValidateConstraint(command["name"])]
+
+    def _alter_constraint(self, command: Node, table: Table) -> list[d.Action]:
+        body = command["def"]["Constraint"]
+        name = body["conname"]
+        if not any(key.name == name for key in table.foreign_keys):
+            known = {*table.named_parts(CONSTRAINT)}
+            raise SqlError(
+                WRONG_OBJECT_TYPE if name in known else UNDEFINED_OBJECT,
+                f'constraint "{name}" of relation "{table.name}" '
+                + ("is not a foreign key constraint" if name in known else "does not exist"),
+            )
+        deferred = bool(body.get("initdeferred"))
+        return [d.AlterConstraint(name, deferred or bool(body.get("deferrable")), deferred)]
 
     def _identity(self, command: Node, table: Table) -> list[d.Action]:
         name = command["name"]
@@ -338,7 +353,6 @@ _WORDS: Final = {
     "AT_SetOptions": "ALTER COLUMN … SET (…)",
     "AT_ResetOptions": "ALTER COLUMN … RESET (…)",
     "AT_SetExpression": "ALTER COLUMN … SET EXPRESSION",
-    "AT_AlterConstraint": "ALTER CONSTRAINT",
     "AT_ClusterOn": "CLUSTER ON",
     "AT_DropCluster": "SET WITHOUT CLUSTER",
     "AT_SetLogged": "SET LOGGED",
@@ -366,6 +380,7 @@ _ALTERS: Final[dict[str, Handler]] = {
     "AT_AddConstraint": Alterations._add_constraint,
     "AT_DropConstraint": Alterations._drop_constraint,
     "AT_ValidateConstraint": Alterations._validate,
+    "AT_AlterConstraint": Alterations._alter_constraint,
     "AT_AddIdentity": Alterations._identity,
     "AT_SetIdentity": Alterations._identity,
     "AT_DropIdentity": Alterations._identity,

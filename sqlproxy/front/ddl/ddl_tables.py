@@ -79,8 +79,8 @@ class Draft:
             )
         self.items.append(ItemColumn(name, oid, typmod))
         self.columns.append(made)
-        for node in body.get("constraints", ()):
-            self._of_column(node["Constraint"], len(self.columns) - 1, oid, typmod)
+        for constraint in _with_attributes(body.get("constraints", ())):
+            self._of_column(constraint, len(self.columns) - 1, oid, typmod)
 
     def _on_update(self, text: str, name: str, oid: int, typmod: int) -> str:
         return self.clauses.default(parse_expression(text), name, oid, typmod)[1]
@@ -110,12 +110,8 @@ class Draft:
                     f'table "{self.name}"',
                     position=at(body),
                 )
-        elif kind in ("CONSTR_ATTR_DEFERRABLE", "CONSTR_ATTR_DEFERRED"):
-            last = self.later[-1][0]
-            last["deferrable"] = True
-            last["initdeferred"] = last.get("initdeferred") or kind == "CONSTR_ATTR_DEFERRED"
-        elif not kind.startswith("CONSTR_ATTR"):
-            self.later.append((dict(body), column.name))
+        else:
+            self.later.append((body, column.name))
         self.columns[place] = column
 
     def _identity(self, column: d.ColumnDef, body: Node, oid: int) -> d.ColumnDef:
@@ -229,8 +225,6 @@ class Draft:
                 )
         if body.get("nulls_not_distinct"):
             raise unsupported("NULLS NOT DISTINCT", position=at(body))
-        if body.get("deferrable"):
-            raise unsupported("a deferrable unique constraint", position=at(body))
         include = tuple(strings(body.get("including")))
         parts = tuple(d.KeyPart(name) for name in names)
         self.keys.append(
@@ -241,6 +235,8 @@ class Draft:
                 primary=primary,
                 constraint=True,
                 include=include,
+                deferrable=bool(body.get("deferrable") or body.get("initdeferred")),
+                deferred=bool(body.get("initdeferred")),
             )
         )
         if primary:
@@ -343,8 +339,47 @@ def _keys_of(table: Table) -> list[d.KeyDef]:
                 include=named(index.include),
                 where=index.where,
                 where_columns=named(index.where_columns),
+                deferrable=index.deferrable,
+                deferred=index.deferred,
             )
         )
+    return found
+
+
+_ATTRIBUTES = {
+    "CONSTR_ATTR_DEFERRABLE": ("deferrable", True, "DEFERRABLE"),
+    "CONSTR_ATTR_NOT_DEFERRABLE": ("deferrable", False, "NOT DEFERRABLE"),
+    "CONSTR_ATTR_DEFERRED": ("initdeferred", True, "INITIALLY DEFERRED"),
+    "CONSTR_ATTR_IMMEDIATE": ("initdeferred", False, "INITIALLY IMMEDIATE"),
+}
+_DEFERRABLE = ("CONSTR_PRIMARY", "CONSTR_UNIQUE", "CONSTR_EXCLUSION", "CONSTR_FOREIGN")
+_TWICE = {
+    "deferrable": "multiple DEFERRABLE/NOT DEFERRABLE clauses not allowed",
+    "initdeferred": "multiple INITIALLY IMMEDIATE/DEFERRED clauses not allowed",
+}
+
+
+def _with_attributes(nodes: Iterable[Node]) -> list[Node]:
+    """A column's constraints, each with what the clauses after it say of it. Raises SqlError."""
+    found: list[Node] = []
+    for node in nodes:
+        body = node["Constraint"]
+        if body["contype"] not in _ATTRIBUTES:
+            found.append(body)
+            continue
+        field, value, words = _ATTRIBUTES[body["contype"]]
+        last = found[-1] if found else {"contype": ""}
+        if last["contype"] not in _DEFERRABLE:
+            raise SqlError(SYNTAX_ERROR, f"misplaced {words} clause", position=at(body))
+        if field in last:
+            raise SqlError(SYNTAX_ERROR, _TWICE[field], position=at(body))
+        last = found[-1] = {**last, field: value}
+        if last.get("initdeferred") and not last.get("deferrable", True):
+            raise SqlError(
+                SYNTAX_ERROR,
+                "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
+                position=at(body),
+            )
     return found
 
 

@@ -66,6 +66,9 @@ async def _apply(session: State, table: str, action: d.Action) -> None:
             await _drop_constraint(session, table, name, missing_ok, cascade)
         case d.ValidateConstraint(name):
             await run(session, "AddConstraint", {"name": table, "validate": name})
+        case d.AlterConstraint(name, deferrable, deferred):
+            when = {"deferrable": deferrable, "deferred": deferred}
+            await _alter(session, table, "alter_constraint", constraint=name, **when)
         case d.SetOptions():
             if options := known_options(session, action.options):
                 await run(session, "ModifyTable", {"name": table, **options})
@@ -197,7 +200,10 @@ async def _use_index(session: State, table: str, key: d.KeyDef, index: str) -> N
         session.notice(
             f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{index}" to "{name}"'
         )
-    await _alter(session, table, "use_index", index=index, constraint=name, primary=key.primary)
+    more = {"deferrable": True, "deferred": key.deferred} if key.deferrable else {}
+    await _alter(
+        session, table, "use_index", index=index, constraint=name, primary=key.primary, **more
+    )
 
 
 async def _drop_constraint(

@@ -79,6 +79,7 @@ def index_args(key: d.KeyDef) -> Arguments:
         "constraint": key.constraint,
         **({"primary": True} if key.primary else {}),
         **({"where": key.where, "where_columns": list(key.where_columns)} if key.where else {}),
+        **({"deferrable": True, "deferred": key.deferred} if key.deferrable else {}),
     }
 
 
@@ -141,16 +142,19 @@ def table_args(
     foreign_keys: Sequence[d.ForeignKeyDef] = (),
     options: Mapping[str, object] | None = None,
 ) -> Arguments:
-    """The arguments of CreateTable."""
+    """The arguments of CreateTable. Rows do not lie by a deferrable primary key, but by their
+    numbers: two may have the same key in the middle of a transaction.
+    """
+    primary = next((key for key in keys if key.primary and not key.deferrable), None)
+    indexes = sorted((key for key in keys if key is not primary), key=lambda key: not key.primary)
     args: Arguments = {
         "name": name,
         "columns": [column_args(column, name) for column in columns],
-        "indexes": [index_args(key) for key in keys if not key.primary],
+        "indexes": [index_args(key) for key in indexes],
         "checks": [check_args(check) for check in checks],
         "foreign_keys": [foreign_key_args(key) for key in foreign_keys],
         **(options or {}),
     }
-    primary = next((key for key in keys if key.primary), None)
     if primary is None:
         args["hidden_key"] = True
     else:

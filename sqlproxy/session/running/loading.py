@@ -39,7 +39,7 @@ from sqlproxy.pg.answers import Columns, Part, Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import reserve, supply
-from sqlproxy.session.running.run_statements import Job
+from sqlproxy.session.running.run_statements import Job, settled
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.changing import TableWriter
@@ -177,6 +177,7 @@ class Loader:
             await self._insert(_rows(self._waited()))
         load, self._load = self._load, None
         if load is None:
+            await settled(self._session)
             return
         try:
             await self._session.interrupts.undisturbed(self._commit(load))

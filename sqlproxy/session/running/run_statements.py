@@ -37,13 +37,13 @@ from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
 from sqlproxy.session.state.state import State
-from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.deferring import Deferred, Spots
 from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.row_locking import Stale
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
-from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, in_parts
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, in_parts, settle
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.values.memory import Held
 from txn.client import TxnClient
@@ -122,6 +122,10 @@ class Job:
         return None if block.lone and not block.explicit else block.deferred
 
     @property
+    def spots(self) -> Spots:
+        return self.session.block.deferred.spots
+
+    @property
     def held(self) -> Held:
         return self.session.held
 
@@ -148,6 +152,7 @@ async def query(
     then = await _catalog_then(session, prepared, values, sight)
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
+        await settled(session)
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
         prepared = await _with_values(session, prepared, values, touched, sight)
@@ -402,12 +407,16 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
         session.check_writable(type(bound).__name__.upper())
     if changes_in(bound):
         part = _part(session, values, touched)
-        return await part(await carried_out(session, prepared, part))
+        outcome = await part(await carried_out(session, prepared, part))
+        await settled(session)
+        return outcome
     first = not block.explicit and block.statements == 0
     alone = first and block.lone  # what is only refused at its commit nobody has seen
 
     async def once() -> Outcome:
-        return await _changed(session, prepared, values, touched, alone=alone)
+        outcome = await _changed(session, prepared, values, touched, alone=alone)
+        await settled(session)
+        return outcome
 
     outcome = await once()
     if (statistics := session.services.statistics) is not None:
@@ -419,6 +428,17 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
     else:
         block.sole = None
     return outcome
+
+
+async def settled(session: State) -> None:
+    """A statement has ended: deferrable constraints hold, but for those that are deferred. Raises
+    SqlError (23505), KvorumError.
+    """
+    block = session.block
+    spots, t = block.deferred.spots, block.transaction
+    if spots.noted and t is not None:
+        sole = block.lone and not block.explicit
+        await settle(t, await session.declared(), spots, None if sole else block.deferred)
 
 
 def _part(

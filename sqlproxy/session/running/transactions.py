@@ -21,7 +21,7 @@ from sqlproxy.session.state.outcomes import refused, runs_again, violated
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.referring import check_deferred
 from sqlproxy.tables.row_locking import lock_timed_out
-from sqlproxy.tables.writing import Outcome
+from sqlproxy.tables.writing import Outcome, settle
 from sqlproxy.values.errors import SqlError
 from txn.transaction import Transaction
 
@@ -63,13 +63,17 @@ async def commit(session: State) -> None:
 
 async def check_constraints(session: State, *, every: bool) -> None:
     """Those that were deferred, as things are now; `every`: also those that still are. Raises
-    SqlError (23503), KvorumError.
+    SqlError (23503, 23505), KvorumError.
     """
     block = session.block
     if block.deferred and block.transaction is not None:
         env, _ = environment(session, ())
         declared = await session.declared()
         deferred = block.deferred
+        spots, still = deferred.spots, None if every else deferred
+        if block.has_savepoints:
+            spots.kept |= spots.noted.keys()
+        await settle(block.transaction, declared, spots, still)
         done = await check_deferred(block.transaction, declared, env, deferred, every=every)
         if not block.has_savepoints:
             deferred.forget(done)

@@ -20,7 +20,8 @@ from tests.kit.processes import NodeProcess
 __all__ = ["node"]
 
 RECORDED: dict[str, list[list[Any]]] = {
-    name: json.loads((HERE / f"{name}.json").read_text("utf-8")) for name in ("cases", "generated")
+    name: json.loads((HERE / f"{name}.json").read_text("utf-8"))
+    for name in ("cases", "generated", "deferrable", "deferrable_generated")
 }
 DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text("utf-8"))
 STRIDE = 20
@@ -32,6 +33,15 @@ def server(node: NodeProcess) -> Iterator[Server]:
     """A database with the tables of the cases."""
     address = f"host=127.0.0.1 port={node.base + 3} user=kvorum"
     found = Server(address, "interleavings", waiting=WAITING)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def deferrable(node: NodeProcess) -> Iterator[Server]:
+    """A database with deferrable constraints."""
+    address = f"host=127.0.0.1 port={node.base + 3} user=kvorum"
+    found = Server(address, "deferrable", waiting=WAITING, world="deferrable")
     yield found
     found.close()
 
@@ -73,8 +83,27 @@ def test_p10_any_order_of_two_sessions_ends_as_in_postgresql(server: Server, fir
         compare(server, recorded, plain)
 
 
+@each("recorded", RECORDED["deferrable"], ids=[one[0] for one in RECORDED["deferrable"]])
+def test_p11_deferrable_constraints_end_as_in_postgresql(
+    deferrable: Server, recorded: list[Any]
+) -> None:
+    """Rows that share a key for a moment are refused, or are not found, or stay so."""
+    compare(deferrable, recorded, plain)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("first", range(0, len(RECORDED["deferrable_generated"]), STRIDE))
+def test_p11_deferrable_constraints_end_alike_in_any_order(deferrable: Server, first: int) -> None:
+    """Two rows are committed with one key, or an entry of the index leads nowhere, in some order of
+    statements of two sessions.
+    """
+    for recorded in RECORDED["deferrable_generated"][first : first + STRIDE]:
+        compare(deferrable, recorded, plain)
+
+
 def test_what_is_recorded_of_interleavings_is_what_is_asked() -> None:
     """A case was added and not recorded, so it is not compared; or a difference is of no case."""
     assert list(cases()) == [one[0] for one in RECORDED["cases"]]
+    assert list(cases("deferrable")) == [one[0] for one in RECORDED["deferrable"]]
     assert DIFFERENT.keys() <= {one[0] for found in RECORDED.values() for one in found}
     assert DEADLOCK not in json.dumps(RECORDED)
