@@ -240,8 +240,8 @@ class Alterations:
                 f'constraint "{name}" of relation "{table.name}" '
                 + ("is not a foreign key constraint" if name in known else "does not exist"),
             )
-        deferred = bool(body.get("initdeferred"))
-        return [d.AlterConstraint(name, deferred or bool(body.get("deferrable")), deferred)]
+        deferrable, deferred = bool(body.get("deferrable")), bool(body.get("initdeferred"))
+        return [d.AlterConstraint(name, deferrable or deferred, deferred)]
 
     def _identity(self, command: Node, table: Table) -> list[d.Action]:
         name = command["name"]

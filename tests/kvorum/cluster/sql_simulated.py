@@ -28,9 +28,11 @@ from tests.kvorum.cluster.sql_workloads import (
     Family,
     Loads,
     Register,
+    Seats,
     Skew,
     Unique,
     all_or_nothing,
+    each_once,
     index_is_table,
     linearizable_by_name,
     no_orphans,
@@ -47,6 +49,7 @@ SQL: Final[dict[str, tuple[type[Workload], Sequence[Callable[[History], list[Ano
     "sql-skew": (Skew, (skew.check,)),
     "sql-family": (Family, (no_orphans,)),
     "sql-loads": (Loads, (all_or_nothing,)),
+    "sql-seats": (Seats, (each_once,)),
 }
 
 

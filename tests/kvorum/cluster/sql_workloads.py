@@ -451,6 +451,76 @@ def no_orphans(history: History) -> list[Anomaly]:
     ]
 
 
+class Seats(SqlWorkload):
+    name: ClassVar = "sql-seats"
+    about: ClassVar = "deferrable unique values that change places: each is there once"
+    isolations: ClassVar = (*ISOLATIONS, READ_COMMITTED)
+    tables: ClassVar = (
+        "CREATE TABLE s (id int PRIMARY KEY, n int UNIQUE DEFERRABLE, "
+        "m int UNIQUE DEFERRABLE INITIALLY DEFERRED)",
+    )
+    rows: ClassVar = ("INSERT INTO s VALUES " + ", ".join(f"({i}, {i}, {i})" for i in range(5)),)
+
+    async def step(self, client: Client) -> None:
+        roll, column = client.chance.rng.random(), client.chance.pick(("n", "m"))
+        if roll < 0.3:
+            await self._look(client, "read")
+        elif roll < 0.6:
+            text = client.chance.pick(
+                (
+                    f"UPDATE s SET {column} = ({column} + 1) % 5",
+                    f"UPDATE s SET {column} = 4 - {column}",
+                    f"UPDATE s SET {column} = 3 - {column} WHERE {column} IN (1, 2)",
+                )
+            )
+            await self.record(client, "change", [text], lambda sql: sql.do(text))
+        else:
+            a, b = sorted(client.chance.some(range(5), 2))
+            back = client.chance.happens(0.2)
+
+            async def run(sql: Sql) -> None:
+                found = []
+                for one in (a, b):
+                    text = f"SELECT {column} FROM s WHERE id = $1 FOR UPDATE"
+                    found += (await sql.do(text, one))[1]
+                await sql.do("SET CONSTRAINTS ALL DEFERRED")
+                text = f"UPDATE s SET {column} = $1 WHERE id = $2"
+                await sql.do(text, found[1][0], a)
+                if back:
+                    await sql.do("SAVEPOINT one")
+                    await sql.do(text, 7, b)
+                    await sql.do("SET CONSTRAINTS ALL IMMEDIATE")
+                    await sql.do("ROLLBACK TO one")
+                await sql.do(text, found[0][0], b)
+
+            await self.block(client, "change", ["swap", column, a, b], run, _begin(client))
+
+    async def _look(self, client: Client, f: str, *, steady: bool = False) -> bool:
+        async def run(sql: Sql) -> list[Any]:
+            _, rows = await sql.do("SELECT id, n, m FROM s", steady=steady)
+            wrong = [row for row in zip(*rows, strict=True) if sorted(row) != list(range(5))]
+            for at, column in ((1, "n"), (2, "m")):
+                for row in rows:
+                    text = f"SELECT id FROM s WHERE {column} = $1"
+                    _, found = await sql.do(text, row[at], steady=steady)
+                    if [one for (one,) in found] != [row[0]]:
+                        wrong.append((column, row, found))
+            return [list(map(str, one)) for one in wrong]
+
+        return await self.block(client, f, None, run, SNAPSHOT, reads=True)
+
+    async def final(self, client: Client) -> bool:
+        return await self._look(client, "final read", steady=True)
+
+
+def each_once(history: History) -> list[Anomaly]:
+    return [
+        Anomaly("twice", f"#{o.id} saw {o.result}", (o.id,))
+        for o in history.operations("read", "final read")
+        if o.acknowledged and o.result
+    ]
+
+
 class Loads(SqlWorkload):
     name: ClassVar = "sql-loads"
     about: ClassVar = "COPY, sent while it comes, and INSERT of many rows: all or nothing"

@@ -6,7 +6,7 @@ import pytest
 
 from kvorum.verify.history import Header, History, Recorder
 from tests.kvorum.cluster.sql_simulated import SQL, run_sql
-from tests.kvorum.cluster.sql_workloads import all_or_nothing, index_is_table, no_orphans
+from tests.kvorum.cluster.sql_workloads import all_or_nothing, each_once, index_is_table, no_orphans
 
 SEEDS = range(1, 2 * len(SQL) + 1)
 
@@ -61,6 +61,8 @@ def test_p10_orphans_and_indexes_that_lie_are_noticed() -> None:
     """The judges of foreign keys and of unique indexes would let them pass."""
     assert no_orphans(history(("read", None, "ok", [["late", 40, 3]])))
     assert not no_orphans(history(("read", None, "ok", [])))
+    assert each_once(history(("read", None, "ok", [["n", "(1, 1, 1)", "[]"]])))
+    assert not each_once(history(("read", None, "ok", [])))
     rows = ("final read", {"key": "all"}, "ok", [["a", "v1"]])
     assert not index_is_table(history(rows, ("final read", {"key": "a"}, "ok", "v1")))
     assert index_is_table(history(rows, ("final read", {"key": "a"}, "ok", None)))

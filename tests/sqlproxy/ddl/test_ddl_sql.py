@@ -5,6 +5,7 @@ on it, in PostgreSQL's words.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -566,3 +567,31 @@ def test_states_of_parts_are_kept(state: str) -> None:
     assert (found.columns, found.indexes) == (table.columns, table.indexes)
     assert [c.name for c in found.visible] == ["a"]
     assert found.by_id(2).missing == 5
+
+
+def test_p11_who_knows_no_deferrable_constraint_reads_a_unique_one() -> None:
+    """A node of an older version would refuse the table, or let rows share a key for ever."""
+    from sqlproxy.rows.records import decode_table, encode_table, sealed
+
+    made = Index(TableId(101), "i", (IndexColumn(2),), True, constraint=True)
+    for index in (
+        replace(made, deferrable=True),
+        replace(made, deferrable=True, deferred=True, primary=True, since=7),
+        replace(made, since=7),
+        replace(made, primary=True),
+        made,
+    ):
+        table = Table(
+            id=TableId(100),
+            namespace="default",
+            name="t",
+            columns=(Column(1, "a", "int4"), Column(2, "b", "int4")),
+            primary_key=("a",),
+            indexes=(index,),
+        )
+        row: Any = encode_table(table)
+        assert decode_table(b"k", sealed(b"k", row)).indexes == (index,)
+        (entry,) = row[-1]["indexes"]
+        entry[9:] = []
+        plain = replace(index, deferrable=False, deferred=False)
+        assert decode_table(b"k", sealed(b"k", row)).indexes == (plain,)
