@@ -310,9 +310,7 @@ def _statement(r: _Chance, kinds: Sequence[Callable[[_Chance], str]]) -> str:
 
 
 def _some(r: _Chance) -> str:
-    return r.choice(
-        ("", "", f" where id = {r.randint(1, 3)}", f" where id <> {r.randint(1, 3)}")
-    )
+    return r.choice(("", "", f" where id = {r.randint(1, 3)}", f" where id <> {r.randint(1, 3)}"))
 
 
 def _key(r: _Chance) -> str:
@@ -427,7 +425,10 @@ def _record(address: str, number: str = "400") -> None:
     for world in WORLDS:
         server = Server(address, "interleavings", options=options, world=world)
         made = generated(int(number), world=world)
-        for name, asked in ((world or "cases", cases(world)), ("_".join(filter(None, (world, "generated"))), made)):
+        for name, asked in (
+            (world or "cases", cases(world)),
+            ("_".join(filter(None, (world, "generated"))), made),
+        ):
             found = [one for one in map(server.asked, asked) if is_compared(one)]
             lines = ",\n".join(json.dumps(one) for one in found)
             (HERE / f"{name}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
