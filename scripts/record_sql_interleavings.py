@@ -356,8 +356,11 @@ def _come(r: _Chance) -> str:
 
 def _gone(r: _Chance) -> str:
     return r.choice(
-        (f"delete from u where {_key(r)} = {r.randint(1, 4)}", f"delete from u{_some(r)}")
-        + (f"delete from k where id = {r.randint(1, 4)}",)
+        (
+            f"delete from u where {_key(r)} = {r.randint(1, 4)}",
+            f"delete from u{_some(r)}",
+            f"delete from k where id = {r.randint(1, 4)}",
+        )
     )
 
 

@@ -1,9 +1,9 @@
 """Constraints that are checked at the commit (DEFERRABLE, INITIALLY DEFERRED, SET CONSTRAINTS).
 
 Of a foreign key a statement only notes which values have to be right in the end: what a row refers
-to, and what is gone and may be referred to. At the commit, or with SET CONSTRAINTS … IMMEDIATE, each is looked at
-once: there is a parent with these values, or no child has them. Both answers are held until the
-commit, as those of immediate checks are (`sqlproxy.tables.referring`).
+to, and what is gone and may be referred to. At the commit, or with SET CONSTRAINTS … IMMEDIATE,
+each is looked at once: there is a parent with these values, or no child has them. Both answers are
+held until the commit, as those of immediate checks are (`sqlproxy.tables.referring`).
 
 Of a unique constraint it notes which entries of its index lie beside their places, because another
 row had the key (`Spots`). They are looked at when the statement has ended, or at the commit, and

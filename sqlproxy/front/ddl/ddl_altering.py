@@ -231,8 +231,10 @@ class Alterations:
         return [d.ValidateConstraint(command["name"])]
 
     def _alter_constraint(self, command: Node, table: Table) -> list[d.Action]:
-        body = command["def"]["Constraint"]
+        body = command["def"]["ATAlterConstraint"]
         name = body["conname"]
+        if not body.get("alterDeferrability"):
+            raise unsupported("ALTER CONSTRAINT but of DEFERRABLE", position=at(body))
         if not any(key.name == name for key in table.foreign_keys):
             known = {*table.named_parts(CONSTRAINT)}
             raise SqlError(

@@ -111,7 +111,7 @@ class Draft:
                     position=at(body),
                 )
         else:
-            self.later.append((body, column.name))
+            self.later.append((dict(body), column.name))
         self.columns[place] = column
 
     def _identity(self, column: d.ColumnDef, body: Node, oid: int) -> d.ColumnDef:

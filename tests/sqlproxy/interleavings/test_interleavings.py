@@ -41,7 +41,7 @@ def server(node: NodeProcess) -> Iterator[Server]:
 def deferrable(node: NodeProcess) -> Iterator[Server]:
     """A database with deferrable constraints."""
     address = f"host=127.0.0.1 port={node.base + 3} user=kvorum"
-    found = Server(address, "deferrable", waiting=WAITING, world="deferrable")
+    found = Server(address, "deferring", waiting=WAITING, world="deferrable")
     yield found
     found.close()
 

@@ -434,8 +434,7 @@ def doubled(rows: Sequence[tuple[Any, ...]], *places: int) -> bool:
 MOVES = st.dictionaries(st.integers(0, 4), st.one_of(st.none(), ROW), min_size=1, max_size=4)
 
 
-@pytest.mark.few(60)
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(MOVES, st.sampled_from(["", "", "savepoint", "back"])), max_size=6))
 async def test_p11_rows_may_share_a_key_until_they_are_looked_at(steps: Any) -> None:
     """An index would forget a row of two that share a key for a moment, keep one that is gone, or
