@@ -5,8 +5,9 @@ kv.server.connection_rights.Named.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from kv.base.errors import Busy
 from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.base.wire_row import WireRow
@@ -32,6 +33,8 @@ from procedures.verbs import (
     WORK_POLL,
 )
 from tso.verbs import SNAPSHOT_RELEASE, SNAPSHOT_RENEW
+
+_AGAIN_MS: Final = 20
 
 
 class Named:
@@ -106,7 +109,13 @@ class Named:
         if what.startswith("schedule."):
             schedules = self._current().schedules
             assert schedules is not None, "a node's executor has rows"
-            types = [said.get("procedure", ""), schedules.procedure_of(named)]
+            known = schedules.procedure_of(named)
+            if known is None:
+                raise Busy(
+                    "this node has just become the master and reads the schedules; ask again",
+                    details={"what": "master", "retry_after_ms": _AGAIN_MS},
+                )
+            types = [said.get("procedure", ""), known]
             if any(not isinstance(one, str) or is_own(one) for one in types):
                 needs.append((operates, CLUSTER))  # it may be one of the database's own
         return needs

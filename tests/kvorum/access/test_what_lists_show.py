@@ -147,7 +147,7 @@ def test_one_answer_of_the_audit_has_looked_at_so_many_at_most(
         query = f"?before={before}" if before else ""
         asked.append(httpx.get(f"{scene.urls['http']}/v1/audit{query}", headers=headers).json())
         before = asked[-1].get("before")
-    assert [len(answer["items"]) for answer in asked] == [0, 1, 0]
+    assert [len(answer["items"]) for answer in asked] == [0, 1]
     with kvorum.connect(scene.urls[surface], token=scene.tokens["submitter"]) as db:
         assert [one["reason"] for one in db.audit()] == ["it hangs"]
     with kvorum.connect(scene.urls[surface], token=scene.tokens["root"]) as db:
