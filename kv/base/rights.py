@@ -329,7 +329,7 @@ def types_seen(identity: Identity, book: Book) -> frozenset[str]:
         return found
     narrow = _names(identity.limits, actions, Kind.PROCEDURE_TYPE)
     both = {_both(one, other) for one in found for other in narrow}
-    return frozenset(one for one in both if one)
+    return frozenset(one for one in both if one is not None)
 
 
 def is_named(name: str, names: Iterable[str]) -> bool:
@@ -345,12 +345,12 @@ def _names(grants: Iterable[Grant], actions: frozenset[Action], kind: Kind) -> f
     )
 
 
-def _both(one: str, other: str) -> str:
-    """What both are about; "": nothing."""
+def _both(one: str, other: str) -> str | None:
+    """What both are about; None: nothing."""
     for wide, narrow in ((one, other), (other, one)):
         if is_named(narrow.removesuffix("*"), (wide,)) and (wide[-1:] == "*" or wide == narrow):
             return narrow
-    return ""
+    return None
 
 
 def allow(identity: Identity, actions: frozenset[Action], resource: Resource, book: Book) -> None:
