@@ -7,7 +7,7 @@ A table without declared columns is a plain key-value table: columns `key BINARY
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
@@ -199,7 +199,9 @@ def _check_condition(table: Table, text: str) -> None:
         raise InvalidArgument(f"option replaceWhere: {text!r:.300}: {error.message}") from error
 
 
-def _check_column(where: str, field: T.StructField, want: T.StructField, column: Any) -> None:
+def _check_column(
+    where: str, field: T.StructField, want: T.StructField, column: Column | None
+) -> None:
     name = field.name
     if column is not None and column.generated is not None:
         raise InvalidArgument(
@@ -221,7 +223,7 @@ def _check_column(where: str, field: T.StructField, want: T.StructField, column:
         )
 
 
-def _check_missing(where: str, name: str, field: T.StructField, column: Any) -> None:
+def _check_missing(where: str, name: str, field: T.StructField, column: Column | None) -> None:
     if column is not None and column.generated is not None:
         return
     if column is not None and column.computed:

@@ -59,7 +59,7 @@ def backup(
 
     here = is_own(target) and not on_nodes
 
-    async def args(backend: NativeBackend) -> Any:
+    async def args(backend: NativeBackend) -> object:
         locks = lock_names(await all_tables(backend.txn))
         asked = {"encrypt": True} if encrypt or (key_file and not here) else {}
         return {"target": place, "locks": locks, "rate": wanted, **asked}
@@ -166,7 +166,7 @@ def restore(
         wanted = long_procedures.rate_of(rate)
         place = uri_of(source)
 
-    async def args(backend: NativeBackend) -> Any:
+    async def args(backend: NativeBackend) -> object:
         await _none_under_way(backend, (RESTORE, RESTORE_HERE))
         return {"source": place, "force": force, "rate": wanted}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,7 +33,7 @@ def check(
 
     name = None if table is None else list(table_of(table))
 
-    async def args(backend: NativeBackend) -> Any:
+    async def args(backend: NativeBackend) -> object:
         if name is not None:
             return {"table": name, "locks": [f"table/{name[0]}/{name[1]}"]}
         return {"locks": lock_names(await all_tables(backend.txn))}

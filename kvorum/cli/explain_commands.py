@@ -39,7 +39,7 @@ def balance(
     they refuse, and what they did last, with their reasons. Changes nothing.
     """
     with opened(connect, json) as db:
-        answer: Any = db.wait(db.submit("kvorum.explain_balance", {"rows": rows}))
+        answer: Plain = db.wait(db.submit("kvorum.explain_balance", {"rows": rows}))
     if json:
         output.emit(answer)
         return
@@ -84,7 +84,7 @@ def loss(
     changes nothing.
     """
     with opened(connect, json) as db:
-        answer: Any = db.wait(db.submit("kvorum.explain_loss", {"lost": lost, "rows": rows}))
+        answer: Plain = db.wait(db.submit("kvorum.explain_loss", {"lost": lost, "rows": rows}))
     if json:
         output.emit(answer)
         return
@@ -128,7 +128,7 @@ def table(
     namespace, short = table_of(name)
     args = {"namespace": namespace, "name": short}
     with opened(connect, json) as db:
-        answer: Any = db.wait(db.submit("kvorum.explain_table", args))
+        answer: Plain = db.wait(db.submit("kvorum.explain_table", args))
     if json:
         output.emit(answer)
         return

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from procedures.engine.plain_data import Plain
 
 _SETTING = "partition.auto"
 
@@ -36,7 +37,7 @@ def auto(
         if switch is not None:
             value = int(switch is Switch.ON)
             db.wait(db.submit("kvorum.set_setting", {"name": _SETTING, "value": value}))
-        answer: Any = db.wait(db.submit(EXPLAIN, {}))
+        answer: Plain = db.wait(db.submit(EXPLAIN, {}))
     if json:
         output.emit(answer)
         return

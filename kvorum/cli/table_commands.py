@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kv.base.errors import InvalidArgument
 from kvorum.cli import output
 from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
+
+if TYPE_CHECKING:
+    from kvorum.api.model import Column
 
 namespaces = typer.Typer(no_args_is_help=True, help="Namespaces.", rich_markup_mode=None)
 tables = typer.Typer(no_args_is_help=True, help="Tables.", rich_markup_mode=None)
@@ -264,7 +267,7 @@ def create_table(
         output.emit({"namespace": ns, "name": name, "id": made.id})
 
 
-def _columns(texts: list[str] | None) -> list[Any]:
+def _columns(texts: list[str] | None) -> list[Column]:
     """NAME:TYPE[:notnull], each."""
     from kvorum.api.model import Column
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -79,7 +79,7 @@ def export(
         wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
-    async def args(_backend: NativeBackend) -> Any:
+    async def args(_backend: NativeBackend) -> object:
         return {
             "table": list(name),
             "target": place,
@@ -228,7 +228,7 @@ def import_(
 
     made = False
 
-    async def args(backend: NativeBackend) -> Any:
+    async def args(backend: NativeBackend) -> object:
         nonlocal made
         if create:
             await create_for(backend, *name, place, format, query, keys, written)

@@ -36,7 +36,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -114,7 +114,7 @@ class Heart:
         """Something is urgent: beat soon."""
         self._urgent.set()
 
-    def asked(self, _context: object, args: WireRow) -> list[Any]:
+    def asked(self, _context: object, args: WireRow) -> WireRow:
         """The method BEAT_NOW."""
         self._hint = args[0]
         self.hurry()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 from kv.base.errors import InvalidArgument
 
@@ -29,7 +30,7 @@ EXTRAS: Final = {
 }
 
 
-def needed(module: str) -> Any:
+def needed(module: str) -> ModuleType:
     """The module. Raises InvalidArgument: its package is not installed, and what to do."""
     try:
         return importlib.import_module(module)

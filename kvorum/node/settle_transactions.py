@@ -8,8 +8,6 @@ a guess.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kv.base.errors import Forbidden
 from kv.base.limits import FEW_KEYS, TXN_TTL_MS_MAX
 from kv.base.methods import (
@@ -41,7 +39,7 @@ class Deputy:
     def __init__(self, kv: Kv, txn: TxnClient) -> None:
         self._kv, self._txn = kv, txn
 
-    async def __call__(self, row: WireRow) -> list[Any]:
+    async def __call__(self, row: WireRow) -> WireRow:
         """Raises KvorumError. Keys that are named are read, which ends what is met there as its own
         record says: whose it is, and what became of it, nobody is believed.
         """
@@ -68,7 +66,7 @@ class Deputy:
 
     async def _check(self, asked: Check) -> tuple[Outcome, int]:
         """What a reader or writer is told of a transaction whose intent it has met."""
-        held: list[Any] | None = None
+        held: WireRow | None = None
         if asked.met:
             (held,) = await self._kv.call(
                 HELD, asked.met, asked.met, asked.start_ts, asked.anchor, budget_ms=_BUDGET_MS

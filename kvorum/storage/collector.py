@@ -27,7 +27,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
@@ -37,6 +37,7 @@ from kv.base.limits import (
     GC_STEP_ROWS_MAX,
 )
 from kv.base.timestamps import compose
+from kv.base.wire_row import WireRow
 from kv.mvcc.gc import Collected, Due, OldVersions
 from kv.replica.due_garbage import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
@@ -66,7 +67,7 @@ class Collector:
         self,
         manager: ReplicaManager,
         engine: Engine,
-        ask: Callable[[int], Awaitable[list[Any]]],
+        ask: Callable[[int], Awaitable[WireRow]],
         floor: Floor,
         *,
         interval_ms: int,

@@ -17,9 +17,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 from kv.base.traffic import Load
+from kv.base.wire_row import WireRow
 from kv.replica.replica import Replica
 from kvorum.local.measure import POINTS_S, Histogram
 from procedures.engine.plain_data import Plain
@@ -50,7 +51,7 @@ class Hour:
         self._replicas, self._sync, self._late_s = replicas, sync_taken, late_s
         self._cpu_s, self._now_ms, self._monotonic = cpu_s, now_ms, monotonic
         self._more = more
-        self.samples: deque[list[Any]] = deque(maxlen=SAMPLES_MAX)
+        self.samples: deque[WireRow] = deque(maxlen=SAMPLES_MAX)
         self._sums: dict[int, tuple[int, int, int, int]] = {}
         self._counts = list(sync_taken.counts)
         self._sync_s = sync_taken.sum_s
@@ -70,7 +71,7 @@ class Hour:
         share = (cpu - self._cpu) / passed
         self._at, self._cpu = now, cpu
         total = [0.0, 0.0, 0.0]
-        hot: list[list[Any]] = []
+        hot: list[WireRow] = []
         lag = 0
         sums: dict[int, tuple[int, int, int, int]] = {}
         for replica in self._replicas():

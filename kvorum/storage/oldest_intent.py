@@ -10,10 +10,11 @@ and what is reported stays twice as far back; so it only rises.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import compose, physical_ms
+from kv.base.wire_row import WireRow
 
 _AGAIN_S: Final = 60.0
 
@@ -23,7 +24,7 @@ class OldestIntent:
 
     def __init__(
         self,
-        ask: Callable[[], Awaitable[Sequence[list[Any]]]],
+        ask: Callable[[], Awaitable[Sequence[WireRow]]],
         partitions: Callable[[], Awaitable[set[int]]],
         now_ts: Callable[[], Awaitable[int]],
         monotonic: Callable[[], float],

@@ -41,7 +41,7 @@ class Service:
         *,
         idempotent: bool = True,
         takes: Duration = 20,
-        answers: Mapping[str, Callable[..., Any]] | None = None,
+        answers: Mapping[str, Callable[..., object]] | None = None,
         patience: Duration = 5_000,
     ) -> None:
         self.name, self._idempotent = name, idempotent

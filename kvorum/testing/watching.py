@@ -11,7 +11,14 @@ from typing import Any
 
 from kvorum.testing.running import Running, procedure_now
 from procedures.engine.context import StepContext
-from procedures.engine.registry import Declared, ProcedureType, StepDef, UndoDef, declaration
+from procedures.engine.registry import (
+    Declared,
+    Method,
+    ProcedureType,
+    StepDef,
+    UndoDef,
+    declaration,
+)
 
 
 def watched(which: Declared, now: Running) -> ProcedureType:
@@ -27,9 +34,7 @@ def watched(which: Declared, now: Running) -> ProcedureType:
     )
 
 
-def _around(
-    one: StepDef | UndoDef, around: Callable[[Callable[..., object]], Callable[..., object]]
-) -> Any:
+def _around(one: StepDef | UndoDef, around: Callable[[Method], Method]) -> Any:
     return replace(one, method=around(one.method))
 
 
@@ -39,7 +44,7 @@ class Around:
     def __init__(self, now: Running) -> None:
         self._now = now
 
-    def whole(self, method: Callable[..., object]) -> Callable[..., Any]:
+    def whole(self, method: Method) -> Method:
         """An execution of a workflow: its steps are watched, not itself."""
 
         @functools.wraps(method)
@@ -49,7 +54,7 @@ class Around:
 
         return call
 
-    def method(self, method: Callable[..., Any]) -> Callable[..., object]:
+    def method(self, method: Method) -> Method:
         """A step of a class."""
         if inspect.iscoroutinefunction(method):
 
@@ -65,7 +70,7 @@ class Around:
 
         return call
 
-    def step(self, ctx: StepContext, fn: Callable[..., object]) -> Callable[..., Any]:
+    def step(self, ctx: StepContext, fn: Method) -> Method:
         """procedures.engine.context.Watch."""
         if inspect.iscoroutinefunction(fn):
 

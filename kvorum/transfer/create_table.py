@@ -12,7 +12,7 @@ import contextlib
 import io
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
@@ -26,6 +26,8 @@ from kvorum.transfer.spools import Written, unpacked_head
 from kvorum.transfer.targets import check_no_keys
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kvorum.native.native import NativeBackend
 
 _HEAD_BYTES: Final = 4 * MiB
@@ -133,7 +135,7 @@ def _is_cut(head: bytes) -> bool:
     return len(head) >= _HEAD_BYTES
 
 
-def _type(kind: Any) -> str:
+def _type(kind: pa.DataType) -> str:
     pa = needed("pyarrow")
 
     exact = {

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
@@ -32,6 +32,11 @@ from kvorum.local.extras import needed
 from kvorum.transfer.row_group_cache import Groups
 from kvorum.transfer.tables import Row, Shape
 from sqlproxy.rows.schema import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sqlproxy.values.types import Type
 
 FORMATS: Final = ("parquet", "csv", "json")
 _SUFFIXES: Final = {
@@ -157,7 +162,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     return out.getvalue()
 
 
-def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], object] | None:
+def _element_texts(shape: Shape, kind: pa.DataType) -> Callable[[Any], object] | None:
     """Of arrays whose elements are kept as text: the array as Arrow takes it."""
     pa = needed("pyarrow")
 
@@ -466,7 +471,7 @@ def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Ha
     return Piece(names, rows, after if after < total else None)
 
 
-def _in_microseconds(column: Any) -> Any:
+def _in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times that Python has no form for: what is finer than SQL's microseconds is cut off."""
     pa = needed("pyarrow")
 
@@ -480,7 +485,7 @@ def _in_microseconds(column: Any) -> Any:
     return column
 
 
-def plain_of(kind: Any) -> Callable[[Any], object]:
+def plain_of(kind: pa.DataType) -> Callable[[Any], object]:
     """From a nested Parquet value to what JSON writes: a map is an object, not a list of pairs."""
     pa = needed("pyarrow")
 
@@ -532,7 +537,7 @@ def from_value(column: Column | None) -> Callable[[object], object]:
     return lambda value: _value(kind, read, value)
 
 
-def _value(kind: Any, read: Callable[[str], object], value: Any) -> object:
+def _value(kind: Type, read: Callable[[str], object], value: Any) -> object:
     from decimal import Decimal
 
     if isinstance(value, str):

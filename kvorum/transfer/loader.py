@@ -22,8 +22,8 @@ from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
 from procedures.engine.context import StepContext
 from sqlproxy.catalog import sequences
 from sqlproxy.ddl.steps import CatalogTxn
-from sqlproxy.rows.rows import codec
-from sqlproxy.rows.schema import Table
+from sqlproxy.rows.rows import Row, codec
+from sqlproxy.rows.schema import Column, Table
 
 if TYPE_CHECKING:
     from sqlproxy.declared.database import Declared
@@ -95,7 +95,7 @@ class Loader:
         room = TRANSFER_ERRORS_MAX - len(state["errors"])
         state["errors"] += [[where, *one] for one in bad[:room]]
 
-    async def _plain(self, rows: Sequence[tuple[Cells, Any]]) -> None:
+    async def _plain(self, rows: Sequence[tuple[Cells, tuple[bytes, bytes]]]) -> None:
         prefix = table_prefix(self.table.id)
         there: dict[bytes, object] = {}
         if not self._replace:
@@ -112,10 +112,10 @@ class Loader:
                 continue
             self._count(len(key) + len(value))
 
-    async def _ruled(self, rows: Sequence[tuple[Cells, Any]]) -> None:
+    async def _ruled(self, rows: Sequence[tuple[Cells, list[object]]]) -> None:
         assert self._writer is not None
         await self._reserve([row for _, row in rows])
-        finished: list[tuple[Cells, Any]] = []
+        finished: list[tuple[Cells, Row]] = []
         for cells, row in rows:
             try:
                 finished.append((cells, self._finished(row)))
@@ -135,12 +135,12 @@ class Loader:
             finished = [one for one in finished if one[0].line not in gone]
         for cells, why in wrong:
             self._wrong(cells, why)
-        for _, row in written:
-            self._count(sum(len(str(value)) for value in row))
+        for _, values in written:
+            self._count(sum(len(str(value)) for value in values))
 
     async def _written(
-        self, rows: Sequence[tuple[Cells, Any]]
-    ) -> tuple[list[tuple[Cells, Any]], list[tuple[Cells, Exception]]]:
+        self, rows: Sequence[tuple[Cells, Row]]
+    ) -> tuple[list[tuple[Cells, Row]], list[tuple[Cells, Exception]]]:
         """Write rows into the overlay: those that are there now, and what is wrong with others."""
         assert self._writer is not None
         written, wrong = [], []
@@ -167,7 +167,7 @@ class Loader:
             written.append((cells, row))
         return written, wrong
 
-    async def _orphans(self, rows: Sequence[tuple[Cells, Any]]) -> list[tuple[Cells, Exception]]:
+    async def _orphans(self, rows: Sequence[tuple[Cells, Row]]) -> list[tuple[Cells, Exception]]:
         """Which of the written rows refer to nothing. What the others refer to stays as it is
         until the step commits, or the step runs again.
         """
@@ -188,7 +188,7 @@ class Loader:
             if (missing := [error for key, error in parents if found[key] is None])
         ]
 
-    def _stored(self, row: Any, there: Any) -> Stored | None:
+    def _stored(self, row: Row, there: tuple[bytes, int] | None) -> Stored | None:
         """The row that this one replaces."""
         if there is None or not self._replace:
             return None
@@ -198,7 +198,7 @@ class Loader:
         key = self._writer.key_of(row)
         return Stored(key, codec(self.table).decode_row(key[4:], there[0]), there[1])
 
-    def _finished(self, values: list[object]) -> object:
+    def _finished(self, values: list[object]) -> Row:
         assert self._writer is not None
         assert self._env is not None
         rules = self._writer.rules
@@ -210,7 +210,7 @@ class Loader:
         codec(self.table).encode_row(row)  # what does not fit is the row's fault
         return row
 
-    async def _reserve(self, rows: Sequence[list[Any]]) -> None:
+    async def _reserve(self, rows: Sequence[list[object]]) -> None:
         """Numbers for defaults; those of rows that are refused are gaps, as in PostgreSQL."""
         assert self._writer is not None
         assert self._declared is not None
@@ -284,7 +284,7 @@ class _Made:
             raise InvalidArgument(f"column {name}: {message}", code=code) from error
 
 
-def given_one(table: Table, name: str) -> list[Any]:
+def given_one(table: Table, name: str) -> list[Column | None]:
     """The column of this name, [None] for one of a plain table."""
     return [None] if table.plain else [table.column(name)]
 

@@ -11,6 +11,7 @@ import-export.md): it brings the drivers, which would be a JVM here.
 from __future__ import annotations
 
 import re
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -129,7 +130,7 @@ def read_piece(source: str, query: str, table: Table, offset: object, most: int)
     return piece
 
 
-def _connected(psycopg: Any, url: str) -> Any:
+def _connected(psycopg: ModuleType, url: str) -> Any:
     """That only reads, and waits for nobody for ever: not for a machine that is gone, nor does the
     source go on with a statement that nobody waits for.
     """

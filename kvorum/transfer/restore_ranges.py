@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base import system
 from kv.base.checksum import intact, seal
@@ -37,6 +37,7 @@ from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.limits import TRANSFER_RANGES_MAX
 from kv.base.placement import Placement, is_goal
 from kv.base.shards import is_shard
+from kv.base.wire_row import WireRow
 from kvorum.transfer.services import LATER
 from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN
@@ -193,7 +194,7 @@ class MasterPorts:
 
     skip: Callable[[int], None]
     now: Callable[[], Awaitable[int]]
-    raise_at: Callable[[int, list[int], int], Awaitable[list[Any]]]
+    raise_at: Callable[[int, list[int], int], Awaitable[WireRow]]
     renew: Callable[[], None]
 
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kv.base.limits import TRANSFER_GROUP_BYTES
 from kvorum.local.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Groups:
@@ -24,12 +27,12 @@ class Groups:
 
     def __init__(self, bytes_max: int = TRANSFER_GROUP_BYTES) -> None:
         self._max = bytes_max
-        self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[int, pa.Table]] = OrderedDict()
         self._lock = Lock()
 
     def rows(
-        self, key: Hashable, offset: int, most: int, first: int, decode: Callable[[], Any]
-    ) -> Any:
+        self, key: Hashable, offset: int, most: int, first: int, decode: Callable[[], pa.Table]
+    ) -> pa.Table:
         """At most `most` rows (an Arrow table) from `offset` on; their group begins at `first` of
         the file, and `decode` gives all of it.
         """
@@ -42,7 +45,7 @@ class Groups:
             self._keep(key, at, table, after, most)
         return found
 
-    def _keep(self, key: Hashable, at: int, table: Any, after: int, most: int) -> None:
+    def _keep(self, key: Hashable, at: int, table: pa.Table, after: int, most: int) -> None:
         if table.nbytes > self._max:
             rest = table.slice(after - at)
             fitting = self._max * rest.num_rows // max(1, rest.nbytes) // most * most
@@ -60,7 +63,7 @@ class Groups:
         return sum(int(table.nbytes) for _, table in self._kept.values())
 
 
-def _copy(rows: Any) -> object:
+def _copy(rows: pa.Table) -> pa.Table:
     """A slice would hold all of its table. Every type can be written to a stream; not every one
     can be taken by rows.
     """

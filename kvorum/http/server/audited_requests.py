@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.ports import Rng
 from kvorum.audit.audit_log import Stamp, StampLog
 from kvorum.audit.audited_backend import Caller, caller_of_request
-from kvorum.http.wire.request import Asgi, Receive, Scope, Send
+from kvorum.http.wire.request import Asgi, Message, Receive, Scope, Send
 
 _HEADER: Final = b"x-request-id"
 _ID_BYTES: Final = 8
@@ -32,7 +32,7 @@ class StampedHttp:
         token = caller_of_request.set(caller)
         began, status = self._monotonic(), 0
 
-        async def watched(message: Any) -> None:
+        async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

@@ -19,9 +19,10 @@ from kvorum.http.wire import fields
 from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
 from procedures.engine.plain_data import Plain
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Scope = Message
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 READING: Final = ("GET", "HEAD")
 """Whatever can be read can be asked for its headers alone: probes and caches do."""

@@ -95,7 +95,7 @@ class _Ready(Shuffled):
         self._nothing = nothing
 
     def popleft(self) -> asyncio.Handle:
-        handle: asyncio.Handle = super().popleft()
+        handle = super().popleft()
         life = handle._context.get(_LIFE)  # type: ignore[attr-defined]
         if life is None or life.state is State.RUNNING:
             return handle

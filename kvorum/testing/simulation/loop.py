@@ -47,7 +47,7 @@ class _NoSelector:
     def __init__(self) -> None:
         self.now, self.still = 0.0, 0
 
-    def select(self, timeout: float | None = None) -> list[Any]:
+    def select(self, timeout: float | None = None) -> list[object]:
         if timeout is None:
             raise Deadlock(f"nothing to run at {self.now:.6f}")
         self.still = 0 if timeout > 0 else self.still + 1
@@ -70,14 +70,15 @@ class Shuffled(collections.deque):  # type: ignore[type-arg]
         super().__init__()
         self._rng = rng
 
-    def popleft(self) -> Any:
+    def popleft(self) -> asyncio.Handle:
         if (n := len(self)) > 1:
             self.rotate(-int(self._rng.random() * n))
-        return super().popleft()
+        handle: asyncio.Handle = super().popleft()
+        return handle
 
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
-    def __init__(self, coro: Any, *, loop: Any, **kw: Any) -> None:
+    def __init__(self, coro: Coroutine[object, None, object], *, loop: SimLoop, **kw: Any) -> None:
         self._seq: int = next(loop.sequence)  # before super: registration already hashes the task
         super().__init__(coro, loop=loop, **kw)
 
@@ -86,7 +87,7 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
 
 
 class _Future(asyncio.Future):  # type: ignore[type-arg]
-    def __init__(self, *, loop: Any) -> None:
+    def __init__(self, *, loop: SimLoop) -> None:
         self._seq: int = next(loop.sequence)
         super().__init__(loop=loop)
 
@@ -117,7 +118,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     monotonic = time  # kv.base.adapters.LoopTimers
 
-    def _task(self, _loop: object, coro: object, **kw: object) -> _Task:
+    def _task(self, _loop: object, coro: Any, **kw: object) -> _Task:
         task = _Task(coro, loop=self, **kw)
         if len(self._kept) >= self._kept_max:
             self._kept = [kept for kept in self._kept if not kept.done()]
