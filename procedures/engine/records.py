@@ -226,7 +226,7 @@ def uses_more(record: Record) -> bool:
     """Whether something of it would be lost by a program that knows the first fields only."""
     first = record.trying is not None or record.starter != 0
     waits = bool(record.key) or bool(record.needs) or record.bounce_ms != 0
-    return first or waits or bool(record.attributes)
+    return first or waits or bool(record.attributes) or record.back is not None
 
 
 def encode(record: Record) -> bytes:

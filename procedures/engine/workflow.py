@@ -130,7 +130,8 @@ def workflow(
         mark = StepMark(
             first=True, undo=UNDO, attempt_ms=attempt_ms, retry=retry, heartbeat_ms=heartbeat_ms
         )
-        made = _Made(fn, args, mark)
+        kinds = declared_attributes(f"workflow {fn.__qualname__}", attributes)
+        made = _Made(fn, args, mark, kinds)
         declared = ProcedureType(
             name or fn.__name__,
             version_of(fn, version, {RUN: fn}),
@@ -160,7 +161,7 @@ def workflow(
             ),
             validators=checked_validators(fn, validators, 0),
             replays=made.replays,
-            attributes=declared_attributes(f"workflow {fn.__qualname__}", attributes),
+            attributes=kinds,
         )
         declare_type(fn, declared)
         return fn
@@ -184,8 +185,14 @@ def _types(fn: Callable[..., object]) -> tuple[Shape | None, Shape | None]:
 class _Made:
     """What the engine sees of a function."""
 
-    def __init__(self, fn: Callable[..., Any], args: Shape | None, mark: StepMark) -> None:
-        self._fn, self._args = fn, args
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Shape | None,
+        mark: StepMark,
+        kinds: Mapping[str, str],
+    ) -> None:
+        self._fn, self._args, self._kinds = fn, args, kinds
         self._takes = len(inspect.signature(fn).parameters) > 1
         is_async = inspect.iscoroutinefunction(fn)
         run, undo = (self._run, self._undo) if is_async else (self._run_plain, self._undo_plain)
@@ -269,6 +276,7 @@ class _Made:
             children=(),
             txn=None,
             shape=self._args,
+            kinds=self._kinds,
         )
         flow, value, raised = Flow(ctx, self.step, replays=True), None, None
         try:

@@ -109,7 +109,7 @@ class _Stream:
     def __init__(self, names: Names, key: str, passed: float) -> None:
         self.queue, self.key = names[0], key
         self.names = names  # of its head
-        self.heap: list[tuple[float, int]] = []  # order, id: the first one is next
+        self.heap: list[tuple[tuple[float, int], int]] = []  # order, id: the first one is next
         self.count = 0  # of them still wait
         self.passed = passed  # the smaller one has its turn
         self.served_ms = 0
@@ -455,12 +455,13 @@ class Gate:
         if not self._depth[stream.queue]:
             del self._depth[stream.queue]
 
-    def _order(self, waiter: _Waiter) -> float:
-        """Within its stream; of equals the smaller id goes first."""
+    def _order(self, waiter: _Waiter) -> tuple[float, int]:
+        """Within its stream. Ids say nothing: workers have theirs long before they use them."""
         if waiter.key:
-            return 0.0
+            return 0.0, waiter.since_ms
         aging = self.limits.get(waiter.names[0], NONE).aging_ms
-        return float(waiter.since_ms - waiter.priority * aging if aging else -waiter.priority)
+        level = waiter.since_ms - waiter.priority * aging if aging else -waiter.priority
+        return float(level), waiter.since_ms
 
     def _stride(self, queue: str, key: str) -> float:
         return 1.0 / self._weights.get(queue, {}).get(key, 1)

@@ -29,7 +29,7 @@ from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.flow import Flow
-from procedures.engine.procedure import procedure_name
+from procedures.engine.procedure import State, procedure_name
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, declaration
 from procedures.engine.retries import retry
@@ -803,3 +803,21 @@ def test_j23_a_workflow_stands_for_its_name() -> None:
     """It could not be submitted by itself."""
     assert procedure_name(shopping) == "shopping"
     assert declaration(shopping).args is not None
+
+
+@workflow("staged", attributes={"stage": str})
+async def staged(flow: Flow) -> None:
+    flow.attributes(stage="begun")
+    await flow.step(bump, "there")
+    await flow.signal("go")
+
+
+def test_u18_what_says_attributes_fits_its_own_code() -> None:
+    """`check-upgrade` and `move_version` refused each that says by what it is found."""
+    calls = [["step", "bump", "done", 1, -1], ["signal", "go", "open", None, -1]]
+    args = (1, 7, "staged", 1, "o", "", 0, b"12345678", (), plain_data.NONE, 1, 0, 1000)
+    data = plain_data.pack({"round": 1, "calls": calls})
+    record = Record(*args, State.WAITING, "run", seq=2, data=data)
+    fits = declaration(staged).replays
+    assert fits is not None
+    assert fits(record) == ""

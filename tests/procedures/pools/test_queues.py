@@ -98,6 +98,23 @@ def test_u17_of_one_key_one_at_a_time_in_the_order_of_submission() -> None:
     at_door(test)
 
 
+@pytest.mark.parametrize("key", ["ada", ""])
+def test_u17_who_was_submitted_first_goes_first_whatever_its_id(key: str) -> None:
+    """Workers reserve ids long before they submit anything with them."""
+
+    async def test(door: Door) -> None:
+        door.gate.limit("queue:q", Limit(1))
+        door.enter(500, key, since_ms=1)
+        door.enter(1_003, key, since_ms=2)
+        door.enter(3, key, since_ms=3)
+        door.enter(4, key, since_ms=3)
+        for id in (500, 1_003, 3):
+            door.end(id)
+        assert door.ids() == [500, 1_003, 3, 4]
+
+    at_door(test)
+
+
 def test_u17_a_key_with_very_many_starves_nobody() -> None:
     """Keys take turns, by weight, in a queue that runs one at a time."""
 
@@ -767,6 +784,8 @@ def test_u17_an_older_program_leaves_alone_what_it_would_lose() -> None:
     assert records.decode(data, "here") == record
     plain = msgspec.structs.replace(record, key="")
     assert msgspec.msgpack.decode(records.encode(plain))[0] == 1
+    back = msgspec.structs.replace(plain, back=records.Back("one", b"", b"", 0, 0))
+    assert msgspec.msgpack.decode(records.encode(back))[0] == 2, "it would undo all of it"
 
 
 def test_u17_an_older_worker_is_not_given_what_it_would_lose() -> None:
