@@ -80,10 +80,10 @@ def test_other_words_need_the_right_to_submit(scene: Scene, door: str) -> None:
             for words in ({"args": "all"}, {"state": {"sum": "all"}}):
                 with pytest.raises(Forbidden, match="may not submit"):
                     act(id, "mine", **words)
-        again = db.fork_procedure(id, "once more")
+        again = db.fork_procedure(id, "once more", step="begin")
         assert scene.db.wait(int(again["forked"]), timeout_ms=30_000) == ["operator", "more"]
     with scene.as_("both", door) as db:
-        other = db.fork_procedure(id, "other words", args="all")
+        other = db.fork_procedure(id, "other words", step="begin", args="all")
         assert scene.db.wait(int(other["forked"]), timeout_ms=30_000) == ["both", "all"]
         assert scene.db.procedure(id).result == ["ann", "more"]
 
@@ -129,7 +129,8 @@ def test_natively_as_over_http(scene: Scene) -> None:
     """Who may operate on types alone limited queues, forgot what has ended, paused pools, and had
     the database's own procedures run by schedules.
     """
-    scene.db.set_schedule("own", None, "kvorum.backup", {"target": "x"}, every_ms=86_400_000)
+    said = {"what": "abort", "filter": {"type": "none"}, "reason": "none", "actor": "ann"}
+    scene.db.set_schedule("own", None, "kvorum.bulk", said, every_ms=86_400_000)
     with scene.as_("operator", "native") as db:
         for act in (
             lambda: db.set_limit("q", max_concurrent=1),
