@@ -31,7 +31,7 @@ from kvorum.verify.history import FOREVER, History, Operation
 
 _CLOCKS: Final = 1.05
 """Clocks of nodes may run so much faster."""
-_JUDGED_MIN: Final = 8
+_JUDGED_MIN: Final = 6
 """Tickets of a key, before it is said that it was treated unfairly."""
 
 

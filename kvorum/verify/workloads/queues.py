@@ -25,9 +25,9 @@ from kvorum.verify.workloads.base import Workload
 from kvorum.verify.workloads.procedure import not_known
 
 AT_ONCE: Final = 2
-RATE: Final = 60
+RATE: Final = 25
 BURST: Final = 5
-TURNS: Final = 4
+TURNS: Final = 2
 KEYS: Final = ("hot", "ada", "bob", "cyd")
 HOT: Final = 0.6
 """Share of the first key, which always has some that wait."""
