@@ -14,6 +14,7 @@ import pytest
 import kvorum
 from tests.kit.commands import command
 from tests.kit.machine import ROOT
+from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 _names = itertools.count(1)
@@ -39,7 +40,9 @@ def test_k9_one_at_a_time(db: kvorum.Database, resource: str) -> None:
 
         later = pool.submit(second)
         assert not inside.wait(2.5 * TTL_MS / 1000), "its heartbeats keep the first one alive"
-        (wait,) = [w for w in db.locks()["waits"] if w.get("resource") == f"lock {resource}"]
+        (wait,) = poll(
+            lambda: [w for w in db.locks()["waits"] if w.get("resource") == f"lock {resource}"]
+        )
         assert wait["holder"] == str(first.id)
         assert wait["kind"] == "procedure"
         first.release()

@@ -12,8 +12,12 @@ from scripts.record_sql_queries import answer
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
-DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text(encoding="utf-8"))
-"""What is refused, or said in other words: the SQLSTATE by query."""
+DIFFERENT: dict[str, str | list[int]] = json.loads(
+    (HERE / "differences.json").read_text(encoding="utf-8")
+)
+"""What is refused, or said in other words: the SQLSTATE by query; or the OIDs of the columns (a whole
+row is a record, not its table's type).
+"""
 STRIDE = 40
 
 
