@@ -15,8 +15,8 @@ RECORDED = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
 DIFFERENT: dict[str, str | list[int]] = json.loads(
     (HERE / "differences.json").read_text(encoding="utf-8")
 )
-"""What is refused, or said in other words: the SQLSTATE by query; or the OIDs of the columns (a whole
-row is a record, not its table's type).
+"""What is refused, or said in other words: the SQLSTATE by query; or the OIDs of the columns (a
+whole row is a record, not its table's type).
 """
 STRIDE = 40
 
