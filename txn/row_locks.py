@@ -94,6 +94,7 @@ class RowLocks:
         self.beaten = False  # a heartbeat was sent: it may arrive late
         self._held: dict[bytes, _Held] = {}  # in the order in which they were first locked
         self._asked: dict[bytes, None] = {}  # keys that may be locked
+        self._going: set[bytes] = set()  # … and whose rows are about to go
         self._ends = Deadline(shared.timers, TXN_LIFETIME_MS_MAX)
         self._beat: Handle | None = None
         self._lost = False
@@ -106,15 +107,16 @@ class RowLocks:
         values: Values | None = None,
         *,
         strength: int = UPDATE,
+        going: bool = False,
     ) -> list[int]:
         """Lock the keys, waiting so long for others (0: not at all), and their newest versions; 0:
         it is absent. After an error some of them may be locked. `values`: gets those that came
-        with the locks. `strength`: of kv.base.strengths.
+        with the locks. `strength`: of kv.base.strengths. `going`: what is there is about to go.
 
         Raises KeyLocked: it would have to wait longer; WriteConflict: one is newer than the
         snapshot; TxnAborted: a deadlock, or the transaction is over; TooLarge.
         """
-        todo = [key for key in dict.fromkeys(keys) if not self.holds(key, strength)]
+        todo = [key for key in dict.fromkeys(keys) if self._lacks(key, strength, going)]
         if todo and (self.beside or is_shared(strength)) and not self.anchor:
             todo.insert(0, _beside(todo[0], self._start_ts))
         self._begin(todo)
@@ -122,15 +124,20 @@ class RowLocks:
         flags: Flags = {} if values is None else {"values": True}
         if strength != UPDATE:
             flags["strength"] = strength
+        if going:
+            flags["going"] = True
         while todo:
             await self._each(todo, partial(self._lay, wait, values, flags))
-            todo = [key for key in todo if not self.holds(key, strength)]
+            todo = [key for key in todo if self._lacks(key, strength, going)]
         return [self._held[key].version for key in keys]
 
     def holds(self, key: bytes, strength: int) -> bool:
         """Whether it is locked so, or more strongly."""
         held = self._held.get(key)
         return held is not None and held.strength <= strength
+
+    def _lacks(self, key: bytes, strength: int, going: bool) -> bool:
+        return not self.holds(key, strength) or (going and key not in self._going)
 
     def has(self, key: bytes) -> bool:
         """Whether it is locked at all."""
@@ -228,6 +235,8 @@ class RowLocks:
                     del self._asked[keys[0]]
                 else:
                     self._laid(flags.get("strength", UPDATE), zip(keys, versions, strict=True))
+                    if "going" in flags:
+                        self._going.update(keys)
                 if values is not None:
                     values.update(zip(keys, *more, strict=False))  # of a page
                 return
@@ -320,6 +329,7 @@ class RowLocks:
         for key in keys:
             del self._asked[key], self._held[key]
             self.versions.pop(key, None)
+            self._going.discard(key)
 
         async def unlock(part: list[bytes]) -> None:
             rows = ([Op(OP_CHECK, key) for key in part], 0)

@@ -120,12 +120,18 @@ class TxnReads:
         raise NotImplementedError
 
     async def lock(
-        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+        self,
+        keys: Sequence[bytes],
+        *,
+        wait_ms: int | None = None,
+        strength: int = UPDATE,
+        going: bool = False,
     ) -> list[int]:
         """Keep others from writing these keys until the end, and their newest versions; 0: there is
         none. `wait_ms`: how long it waits for others, 0 = not at all; None: as its terms say.
         `strength` (kv.base.strengths): what else others may do; a shared one is no condition of
-        what is written then.
+        what is written then. `going`: what is there is about to go, so commits that have read it
+        wait for the end.
 
         Raises KeyLocked: it would have to wait longer; TxnAborted: a deadlock; WriteConflict: a key
         is newer than the snapshot of a transaction that does not renew it; TooLarge. Then some of
@@ -418,18 +424,23 @@ class Transaction(TxnReads):
     # -- locks
 
     async def lock(
-        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+        self,
+        keys: Sequence[bytes],
+        *,
+        wait_ms: int | None = None,
+        strength: int = UPDATE,
+        going: bool = False,
     ) -> list[int]:
         self._check_open()
         if not keys:
             return []
         if self.beside is not None and max(keys) >= PRIVATE:  # nobody else can change those
             others = [key for key in keys if key < PRIVATE]
-            locked = iter(await self.lock(others, wait_ms=wait_ms, strength=strength))
+            locked = iter(await self.lock(others, wait_ms=wait_ms, strength=strength, going=going))
             own = iter(self.beside.versions([key for key in keys if key >= PRIVATE]))
             return [next(own if key >= PRIVATE else locked) for key in keys]
         locks = self._row_locks()
-        return await locks.lay(keys, self._patience(wait_ms), strength=strength)
+        return await locks.lay(keys, self._patience(wait_ms), strength=strength, going=going)
 
     async def lock_present(
         self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE
@@ -872,9 +883,14 @@ class View(TxnReads):
         self._of.hold_key(key)
 
     async def lock(
-        self, keys: Sequence[bytes], *, wait_ms: int | None = None, strength: int = UPDATE
+        self,
+        keys: Sequence[bytes],
+        *,
+        wait_ms: int | None = None,
+        strength: int = UPDATE,
+        going: bool = False,
     ) -> list[int]:
-        return await self._of.lock(keys, wait_ms=wait_ms, strength=strength)
+        return await self._of.lock(keys, wait_ms=wait_ms, strength=strength, going=going)
 
     async def lock_present(
         self, key: bytes, *, wait_ms: int | None = None, strength: int = UPDATE

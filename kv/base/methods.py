@@ -239,7 +239,8 @@ class Prewrite(Request):
     writing the keys; → min_commit_ts, the newest version of each key (0: it is absent); with option
     values also the newest values, as many as fit into a page. With option present what is absent is
     not locked. With option strength the locks are weaker ones; shared ones (kv.base.strengths) are
-    guards, but that of the anchor. Option unlock ends such locks; its answer says nothing.
+    guards, but that of the anchor. With option going what is locked is about to go, and commits
+    that have read it wait. Option unlock ends such locks; its answer says nothing.
     """
 
     start_ts: Fresh

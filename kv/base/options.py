@@ -150,6 +150,7 @@ CHECKS: Final[Mapping[str, Callable[[object], None]]] = {
     "lock": _flag("lock"),  # lay them: the ops are checks without a condition
     "values": _flag("values"),  # of such a one: answer the newest values, too
     "present": _flag("present"),  # … and lock nothing where there is none
+    "going": _flag("going"),  # … and what is there is about to go: who relies on it waits
     "strength": _strength,  # … less strongly than UPDATE (kv.base.strengths)
     "unlock": _flag("unlock"),  # remove those of such ops
     "shared": _flag("shared"),  # … what it read is no more than locked, if it is

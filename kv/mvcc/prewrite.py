@@ -43,7 +43,7 @@ from kv.base.ops import Op
 from kv.base.strengths import NO_KEY_UPDATE, UPDATE
 from kv.base.timestamps import MAX, physical_ms
 from kv.mvcc.guards import At, Guard, GuardTable
-from kv.mvcc.records import Lock, Parts, TxnRecord
+from kv.mvcc.records import GOING, Lock, Parts, TxnRecord
 from kv.mvcc.refusals import (
     aborted,
     check_age,
@@ -82,13 +82,15 @@ def prewrite(
     stage: Parts = (),
     locked: bool = False,
     strength: int | None = None,
+    going: bool = False,
 ) -> Prewritten:
     """min_commit_ts: at least `fresh_ts` (above every read served so far) and every pushed bound;
     if it is exact, the highest bound of the intents as they are.
 
     `stage`: the keys of all parts, for the record of a parallel commit. Keys of `ops` are distinct;
     lists of an Op's fields, as they came, will do. `strength`: row locks, so strong
-    (kv.base.strengths). Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, Corruption.
+    (kv.base.strengths); `going`: of what is about to go (kv.mvcc.validate). Raises KeyLocked,
+    WriteConflict, ConditionFailed, TxnAborted, Corruption.
     """
     user = m.user
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
@@ -111,7 +113,7 @@ def prewrite(
             bound = max(bound, lock.min_commit_ts)
             exact = exact and lock.min_commit_ts > 0
             repeated = repeated or key == anchor
-            if strength is None or not _is_weaker(lock, strength):
+            if strength is None or not _is_weaker(lock, strength, going):
                 continue
         _refuse_guarded(guards, kind, key, start_ts, now_ms, user, strength)
         old = view.cur(key)
@@ -123,7 +125,7 @@ def prewrite(
         if fence:
             check_fence(view, key, start_ts)
             m.bound_ts = bound = fresh_ts
-        payload = value if kind == OP_PUT else None
+        payload = value if kind == OP_PUT else GOING if going else None
         least = start_ts if locked and kind == OP_CHECK and not mine else mine
         m.set_lock(
             key,
@@ -187,9 +189,11 @@ def _refuse_guarded(
         refuse_guarded(guards, key, start_ts, now_ms, user, wanted=wanted)
 
 
-def _is_weaker(lock: Lock, strength: int) -> bool:
+def _is_weaker(lock: Lock, strength: int, going: bool) -> bool:
     """Whether an intent of the transaction is a row lock, and not as strong."""
-    return lock.kind == OP_CHECK and not lock.min_commit_ts and lock.value_ttl_ms > strength
+    if lock.kind != OP_CHECK or lock.min_commit_ts:
+        return False
+    return lock.value_ttl_ms > strength or (going and lock.payload is None)
 
 
 def _record(

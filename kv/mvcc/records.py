@@ -24,7 +24,8 @@
 parsing; ~commit_ts puts the newest version first. `kind` of a lock is OP_PUT, OP_DELETE,
 OP_TOMBSTONE or OP_CHECK. lock_ttl_ms counts from the physical part of start_ts. The time to live of
 an intent's value stays relative, because its commit timestamp is not known yet; that of a check is
-the strength of a row lock (kv.base.strengths).
+the strength of a row lock (kv.base.strengths), and its payload GOING if what it locks is about to
+go.
 
 Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from
 start_ts (`x_due`), so that the record of a transaction is one seek away from its id alone. F is the
@@ -46,6 +47,7 @@ from kv.base.checksum import CRC_BYTES, CRC_OK, pack_crc, seal
 from kv.base.errors import Corruption
 from kv.base.keys import TERMINATOR, escape, escape_open, from_u64, u64, unescape
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
+from kv.base.methods import OP_CHECK, OP_PUT
 from kv.base.timestamps import LOGICAL_BITS, MAX, compose
 from kv.mvcc.packed_rows import PackedKeys, unpack_values
 
@@ -57,6 +59,8 @@ CHUNK: Final = 0x20
 LOCK_HAS_BOUND: Final = 0x40
 PACKED: Final = 0x80  # a chunk whose rows lie in it as they were sent (kv/mvcc/packed_rows.py)
 KIND_MASK: Final = 0x07
+GOING: Final = b"\x01"
+"""The payload of a row lock: what is there is about to go. Older versions read over it."""
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"
 TXN: Final = b"X"
@@ -88,8 +92,8 @@ None).
 
 
 class Lock(NamedTuple):  # as TxnRecord a tuple: a frozen dataclass takes four times as long to make
-    """A write intent. `payload` is None for a delete, for a check, and in a mirror that left it on
-    disk (`LOCK_INLINE_BYTES_MAX`).
+    """A write intent. `payload` is None for a delete, for a check (but GOING), and in a mirror that
+    left it on disk (`LOCK_INLINE_BYTES_MAX`).
     """
 
     start_ts: int
@@ -267,7 +271,11 @@ def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = Non
         at += 8
     kind &= KIND_MASK
     payload: bytes | None = None
-    if kind == 1 and (inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max):
+    if kind == OP_CHECK:
+        payload = record[at:-CRC_BYTES] or None
+    elif kind == OP_PUT and (
+        inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max
+    ):
         payload = record[at:-CRC_BYTES]
     return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, (), min_commit_ts, user)
 

@@ -43,7 +43,7 @@ from kv.base.methods import OP_CHECK
 from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc.guards import At, Guard
 from kv.mvcc.prewrite import Prewritten, check_fence, lived_ms
-from kv.mvcc.records import HAS_TTL, Lock, corrupt, expiry_of
+from kv.mvcc.records import GOING, HAS_TTL, Lock, corrupt, expiry_of
 from kv.mvcc.refusals import in_the_way, read_conflict, read_expired, taken
 from kv.mvcc.view import Mutations, View
 
@@ -306,7 +306,9 @@ def _check_intents(
     user: str,
     now_ms: int,
 ) -> None:
-    """Raises KeyLocked for the first intent of another transaction that may become a version."""
+    """Raises KeyLocked for the first intent of another transaction that may become a version, or
+    locks what is about to go.
+    """
     for key in view.locked(keys):
         _refuse(view.lock(key), key, start_ts, user, now_ms)
     for start, end in looked:
@@ -318,7 +320,7 @@ def _check_intents(
 
 
 def _refuse(lock: Lock | None, key: bytes, start_ts: int, user: str, now_ms: int) -> None:
-    if lock is None or lock.kind == OP_CHECK:
+    if lock is None or (lock.kind == OP_CHECK and lock.payload != GOING):
         return
     if lock.start_ts != start_ts or lock.user != user:
         raise in_the_way(key, lock, start_ts, now_ms)

@@ -21,6 +21,7 @@ from itertools import chain, islice, repeat
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
+from kv.base.methods import OP_PUT
 from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, decode_chunk_lock, decode_lock, is_chunk
 from kv.partition.chunk_spans import Apart
@@ -28,6 +29,11 @@ from kv.partition.chunk_spans import Apart
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 _MANY: Final = 64  # keys from which on it pays to look at all of them together
 _NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
+
+
+def _is_long(lock: Lock) -> bool:
+    """Whether its payload stays on disk."""
+    return lock.kind == OP_PUT and len(lock.payload or b"") > LOCK_INLINE_BYTES_MAX
 
 
 class LockMirror:
@@ -100,7 +106,7 @@ class LockMirror:
                 self._sorted, self._new = [], []
                 self.by_key.clear()
             return
-        if lock.payload is not None and len(lock.payload) > LOCK_INLINE_BYTES_MAX:
+        if _is_long(lock):
             lock = lock._replace(payload=None)
         if key in self.by_key:
             self.by_key[key] = lock
@@ -124,9 +130,7 @@ class LockMirror:
             return
         self._new += locks  # those that were locked before twice, until they are sorted in
         by_key |= {
-            key: lock._replace(payload=None)
-            if lock.payload and len(lock.payload) > LOCK_INLINE_BYTES_MAX
-            else lock
+            key: lock._replace(payload=None) if _is_long(lock) else lock
             for key, lock in locks.items()
             if lock is not None
         }

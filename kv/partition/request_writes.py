@@ -47,7 +47,7 @@ _TTL_MS: Final = integer(0, TTL_MS_MAX)
 _VALUES: Final = {bytes, type(None)}
 _WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
 _LOCKS: Final = frozenset({"lock", "unlock"})
-_OF_LOCK: Final = frozenset({"values", "present", "strength"})
+_OF_LOCK: Final = frozenset({"values", "present", "strength", "going"})
 _NOT_OF_LOCKS: Final = frozenset({"reads", "ranges", "fence", "stage", "locked"})
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 

@@ -184,6 +184,7 @@ def _intents(
         stage=tuple(map(tuple, options["stage"])) if fence and "stage" in options else (),
         locked="locked" in options,
         strength=strength,
+        going="going" in options,
     )
 
 

@@ -33,7 +33,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.deferring import Deferred, Later, Noting
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.tables.row_locking import lock_changed, lock_keys, share_keys
+from sqlproxy.tables.row_locking import lock_changed, lock_going, share_keys
 from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
@@ -261,7 +261,7 @@ class Children:
             if lost:
                 left = [values for one in lost if None not in (values := _values(one.old, at))]
                 keys = [_parent_key(table, key, values) for values in left]
-                await lock_keys(self._t, table, keys)
+                await lock_going(self._t, table, keys)
                 await self._follow(table, child, key, lost, at)
 
     async def _follow(

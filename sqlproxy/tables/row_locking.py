@@ -38,6 +38,7 @@ class Wait:
     table: str
     policy: str = "block"  # or "error", "skip"
     strength: int = UPDATE
+    going: bool = False  # it is about to remove the row, or its key
 
     @staticmethod
     def of(locking: Sequence[Locking], table: str) -> Wait:
@@ -55,7 +56,9 @@ class Wait:
         left = list(keys)
         while left:
             try:
-                found = await t.lock(left, wait_ms=self._ms(t), strength=self.strength)
+                found = await t.lock(
+                    left, wait_ms=self._ms(t), strength=self.strength, going=self.going
+                )
                 return dict(zip(left, found, strict=True))
             except KeyLocked as met:
                 if self.policy != "skip":
@@ -145,14 +148,14 @@ async def lock_first(
     return [] if made is None else [(stored, made)]
 
 
-async def lock_keys(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
-    """READ COMMITTED: what is read of these keys from now on stays until the end, if there is
-    room.
+async def lock_going(t: Transaction, table: Table, keys: Sequence[bytes]) -> None:
+    """READ COMMITTED: what is at these keys goes, and nobody refers to it from now on until the
+    end, if there is room: who does so by himself waits with his commit.
     """
     if not t.renews:
         return
     if keys and has_room(t, len(keys)):
-        await Wait(table.name).lock(t, keys)
+        await Wait(table.name, going=True).lock(t, keys)
     await t.renew()
 
 

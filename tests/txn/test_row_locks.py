@@ -562,6 +562,39 @@ def test_d15_a_row_that_was_just_committed_is_present() -> None:
     played(scene)
 
 
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_d17_who_relies_on_what_is_about_to_go_waits(ends: str) -> None:
+    """A child by itself passed the lock of its parent that went, and the block that removed it was
+    refused. A lock that says no more than that somebody may write is passed as before.
+    """
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        await world.client().write([put(key, b"1") for key in (A, B)])
+        t = await world.client().begin(renews=True)
+        await t.lock([A, B])
+        passing = await world.client().begin()
+        passing.hold_key(A)
+        passing.put(C, b"1")
+        await passing.commit()
+        await t.lock([A], going=True)
+        t.delete(A)
+        waiting = await world.client().begin()
+        waiting.hold_key(A)
+        waiting.put(D, b"1")
+        child = asyncio.create_task(waiting.commit())
+        await asyncio.sleep(0.2)
+        assert not child.done()
+        if ends == "commit":
+            await t.commit()
+            assert isinstance(await failure(child), WriteConflict)
+        else:
+            await t.abort()
+            await child
+        assert await values(world, [A, C, D]) == ([0, 1, 0] if ends == "commit" else [1, 1, 1])
+
+    played(scene)
+
+
 # -- with a commit that is streamed
 
 

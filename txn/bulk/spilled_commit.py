@@ -179,7 +179,8 @@ class LargeCommit:
     async def _clean(self, version: int) -> None:
         """Chunk by chunk; where that is not all that lies there, row by row."""
         start_ts = self._start_ts
-        await self._bulk.resolve([self._anchor.key, *self._shared], start_ts, version)
+        first = dict.fromkeys((self._anchor.key, *self._shared))
+        await self._bulk.resolve(list(first), start_ts, version)
         if self._whole:
             missed = await self._bulk.resolve_laid(self._laid, start_ts, version, pages=self._pages)
             if not missed:
