@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
@@ -18,6 +22,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 import kvorum
 from kv.client.client import KvClient
 from kvorum import observability
+from kvorum.cli.main import app
 from procedures.engine.executor import Executor
 from procedures.engine.turn import Turns
 from tests.kit.machine import free_port_base
@@ -185,6 +190,51 @@ def test_j39_who_does_not_start_it_pays_nothing(base: tuple[kvorum.Database, int
     db, _ = base
     assert db.wait(db.submit("observed.child")) == ""
     assert not observability.start_if_asked({})
+
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "observability.md"
+
+
+def test_j39_the_guide_works_as_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users copied an example that does not work, or looked for spans that there are not."""
+    text, recorder = GUIDE.read_text(), Recorder()
+    for words in map(shlex.split, re.findall(r"opentelemetry-instrument kvorum (.*)", text)):
+        command: Any = typer.main.get_command(app)
+        command.commands[words[0]].make_context(words[0], words[1:])
+    module, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "bank.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: recorder)
+    try:
+        with kvorum.open(
+            tmp_path / "data", port=free_port_base(), procedure_modules=["bank"]
+        ) as db:
+            exec(compile(program, "guide", "exec"), {"__name__": "guide", "db": db})
+    finally:
+        observability.stop()
+        sys.modules.pop("bank", None)
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)", program)
+    found = {(one.name, *recorder.above(one)[-1:]) for one in recorder.spans}
+    for wanted in _printed(text):
+        assert wanted in found
+
+
+def _printed(text: str) -> list[tuple[str, ...]]:
+    """Of each submission and step of the tree its name, and that of the line above it."""
+    (tree,) = re.findall(r"```\n(mine .*?)```", text, re.DOTALL)
+    above: list[tuple[int, str]] = []
+    found = []
+    for line in tree.splitlines():
+        depth = len(line) - len(line.lstrip(" │├└─"))
+        name = re.split(r"  +", line[depth:])[0]
+        above = [one for one in above if one[0] < depth]
+        if name.startswith(("mine", "submit ", "step ")):
+            found.append((name, *(one for _, one in above[-1:])))
+        above.append((depth, name))
+    assert len(found) == 4
+    return found
 
 
 def test_j39_opentelemetry_reads_the_metrics() -> None:
