@@ -205,6 +205,7 @@ class Executor:
                 ),
                 kinds=lambda name: None if (t := types.find(name)) is None else t.attributes,
             )
+            self._janitor.needed = self.schedules.may_start
         self.surgeon = Surgeon(
             store=store,
             types=types,

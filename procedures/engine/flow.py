@@ -136,6 +136,7 @@ class Flow:
         self._acted = False  # there is something to commit before the next step is carried out …
         self._took = False  # … that has happened: it is not to be lost with an exception
         self._told: list[tuple[str, Any]] = []
+        self._found_by: dict[str, Any] = {}
         self._labels: list[str] = []
         self._undoes = KEEP
         self._ended: Next | Suspend | BaseException | None = None
@@ -253,7 +254,9 @@ class Flow:
         """`ctx.attributes`: by what this procedure can be found, together with the next thing that
         is stored.
         """
-        return self._ctx.attributes(**values)
+        shown = self._ctx.attributes(**values)
+        self._found_by |= values
+        return shown
 
     def gather(self, *calls: Call[Any], errors: bool = False) -> Gather:
         """All of these: a list of their results. Its steps run at the same time, in one
@@ -629,6 +632,8 @@ class Flow:
         self._ctx.forget()
         for told in self._told:  # by the function, before
             self._ctx.emit(*told)
+        if self._found_by:
+            self._ctx.attributes(**self._found_by)
         call.entry.status = FAILED
         call.entry.value = {"code": failure.code, "message": failure.message, "type": failure.type}
         self._acted = True

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from kv.base import limits
 from kv.base.errors import KvorumError, Rejected
 from kv.base.ports import Clock, Timers
@@ -23,6 +25,7 @@ from procedures.engine.store import Fenced, ProcedureStore, Stored
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 100
+_NEEDED_MS: Final = 10_000  # what is needed is looked at again
 
 
 class Janitor:
@@ -38,6 +41,8 @@ class Janitor:
         self._closed = False
         self.longer: Callable[[Record, int], Record | None] = lambda _record, _now: None
         """The record with a longer retention, if a rule says so (pools/retention.py)."""
+        self.needed: Callable[[Record], bool] = lambda _record: False
+        """Whether something would happen twice without it (pools/schedules.py)."""
         self.gone: Callable[[int], None] = lambda _id: None  # is told whom it forgets
         self._stuck: set[int] = set()  # due, but they cannot be forgotten: damaged records
 
@@ -93,8 +98,7 @@ class Janitor:
                     if longer is None:
                         await self.forget(stored)
                     else:
-                        await self._store.keep(stored, longer.retention_ms)
-                        self.ended(longer)
+                        await self._keep(stored, longer.retention_ms)
                     return
             why = "its record is gone" if stored is None else f"it is {stored.record.state.name}"
         except Rejected as error:
@@ -112,11 +116,22 @@ class Janitor:
                 await self.forget(stored)
 
     async def forget(self, stored: Stored) -> None:
-        """Remove an ended procedure and its whole tree. The caller holds the root's IdLock."""
+        """Remove an ended procedure and its whole tree, as soon as nobody needs it. The caller has
+        the root's IdLock.
+        """
+        if self.needed(stored.record):
+            age_ms = self._clock.now_ms() - stored.record.updated_ms
+            await self._keep(stored, max(0, age_ms) + _NEEDED_MS)
+            return
         self.gone(stored.record.id)
         with suppress(Fenced):  # somebody else forgets it
             await self._forget_below(stored)
             await self._store.remove([stored])
+
+    async def _keep(self, stored: Stored, retention_ms: int) -> None:
+        with suppress(Fenced):  # somebody else minds it
+            await self._store.keep(stored, retention_ms)
+        self.ended(replace(stored.record, retention_ms=retention_ms))
 
     async def _forget_below(self, stored: Stored) -> None:
         for first, count in stored.record.rounds:

@@ -20,7 +20,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -208,17 +208,16 @@ class Surgeon:
         reason, now = surgery.checked_reason(reason), self._clock.now_ms()
         _check_how(step, state, undo, children)
         read = await self._history(id)
-        dropped: tuple[int, ...] = ()
 
         def plan(tree: list[Stored], _busy: dict[int, str]) -> Planned:
-            nonlocal dropped
             record, below = tree[0].record, tree[1:]
             core.refuse_builtin(record, self._types, "reset", "NOT_RESETTABLE")
             core.refuse_foreign(record, self._types, "reset", "NOT_RESETTABLE")
             declared = self._types.get(record.name, record.version)
-            reset.refuse(record, undo, children=bool(below) and children != "end")
             at = reset.point(record, declared, read(record), step, state)
-            dropped = at.started
+            live = bool(below) or any(self._roster.get(one) is not None for one in at.started)
+            reset.refuse(record, undo, children=live and children != "end")
+            told["started"] = [str(one) for one in at.started]
             given = self._given(record, declared, args)
             change = reset.back_to(record, at, given, reason, undo, now)
             if record.ended:
@@ -227,13 +226,18 @@ class Surgeon:
             told.update(reset.effect(record, at, undo, forks=False))
             return ((tree[0], change), *ends), ""
 
-        told: dict[str, object] = {"step": step, "undo": undo, "children": children}
+        told: dict[str, Any] = {"step": step, "undo": undo, "children": children}
         answer = await self._operate(reset.RESET, id, reason, actor, plan, told, dry_run, key)
+        if "started" not in told and (done := await self.book.repeated(key)) is not None:
+            told |= done["options"]  # perhaps nobody came to what follows
+        started = told.get("started", [])
         if children == "end" and not dry_run:
-            for one in dropped:
-                with suppress(KvorumError):  # it has ended, or cannot be
-                    await self.abort(one, reason, actor)
-        started = [str(one) for one in dropped]
+            for one in started:
+                try:
+                    await self.abort(int(one), reason, actor)
+                except KvorumError as error:  # else it has ended, or cannot be
+                    if error.disposition != "no":
+                        raise
         return {**answer, **_told(told), "started": started}
 
     async def fork(

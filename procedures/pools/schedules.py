@@ -60,7 +60,7 @@ from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import attributes, plain_data
 from procedures.engine.plain_data import Plain
-from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED
+from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED, Record
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
 from procedures.pools.pauses import SCHEDULE, Pause
@@ -518,6 +518,23 @@ class Schedules:
         name = self._awaited.pop(id, None)
         if name is not None and name in self._known:
             self._mind(name, ready=True)
+
+    def may_start(self, record: Record) -> bool:
+        """Whether its time would be started once more if this run were forgotten: the row does not
+        know of it yet.
+        """
+        if record.owner != SCHEDULE_OWNER or not record.nonce.startswith(SCHEDULED):
+            return False
+        if not self._loaded:
+            return True
+        head, _, when = record.nonce.removeprefix(SCHEDULED).rpartition("/")
+        name, asked, key = head.partition(ASKED)
+        known = self._known.get(name)
+        if known is None:
+            return False
+        schedule, tag = known.schedule, asked + key
+        waits = any((str(one.nominal_ms), one.tag) == (when, tag) for one in schedule.waiting)
+        return waits or (not tag and 0 < schedule.next_ms <= record.scheduled_ms)
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""

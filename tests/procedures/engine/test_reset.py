@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import InvalidArgument, Refused, Unavailable
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
@@ -97,7 +97,12 @@ async def plan(flow: Flow) -> Any:
     return [a, b, c]
 
 
-TYPES: list[Any] = [Stairs, Leaf, plan]
+@workflow("chief")
+async def chief(flow: Flow) -> Any:
+    return await flow.start("plan")
+
+
+TYPES: list[Any] = [Stairs, Leaf, plan, chief]
 
 
 def in_lab(test: Any) -> None:
@@ -231,6 +236,37 @@ def test_u29_a_workflow_goes_back_to_a_call() -> None:
         assert len(DONE) == 8
         error = await refusal(executor.surgeon.reset(id, "why", "ann", step="b", state={}))
         assert isinstance(error, InvalidArgument)
+
+    in_lab(test)
+
+
+def test_u29_what_a_workflow_has_started_ends_with_a_reset_or_refuses_it() -> None:
+    """It ran on beside the one that was started anew; also if the engine died after the reset."""
+
+    async def test(_lab: Lab, executor: Executor) -> None:
+        id = await begun(executor, None, "chief")
+        (child,) = [one.id for one in executor.live_of("plan")]
+        surgeon: Any = executor.surgeon
+        for dry_run in (True, False):
+            error = await refusal(surgeon.reset(id, "why", "ann", step="#0", dry_run=dry_run))
+            assert error.code == "HAS_CHILDREN"
+        abort = surgeon.abort
+
+        async def nobody(*_: object) -> None:
+            raise Unavailable("it died")
+
+        surgeon.abort = nobody
+        how: Any = {"step": "#0", "children": "end", "key": "k"}
+        with pytest.raises(Unavailable):
+            await surgeon.reset(id, "why", "ann", **how)
+        surgeon.abort = abort
+        told = await surgeon.reset(id, "why", "ann", **how)
+        assert told["started"] == [str(child)]
+        assert (await executor.wait(child, 10_000)).state is State.ROLLED_BACK
+        await asyncio.sleep(0.5)
+        (other,) = executor.live_of("plan")
+        await surgeon.reset(id, "why", "ann", step="#0", children="end")
+        assert (await executor.wait(other.id, 10_000)).state is State.ROLLED_BACK
 
     in_lab(test)
 

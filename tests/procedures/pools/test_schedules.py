@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -18,6 +18,9 @@ from kv.base.errors import InvalidArgument, NotFound, TooLarge, UnknownOutcome
 from kv.base.ops import put
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
+from procedures.engine.registry import Registry, procedure, step
 from procedures.pools import rows, schedule_times
 from procedures.pools.pauses import Pause
 from procedures.pools.schedule_times import Times, begins, newest, next_of, times_of, within
@@ -594,6 +597,56 @@ def test_u25_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> No
         assert len(runs.times) >= 6
 
     with_schedules(test)
+
+
+@procedure("brief", retention_ms=0)
+class Brief:
+    """Of which nothing is kept."""
+
+    ran: ClassVar[list[int]] = []
+
+    @step(first=True)
+    async def only(self, ctx: StepContext) -> Outcome:
+        self.ran.append(ctx.scheduled_ms)
+        return done()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_u25_a_time_starts_once_though_its_run_is_not_kept(asked: bool) -> None:
+    """The master died between a submission and the row; the nonce was all that knew of it."""
+    Brief.ran.clear()
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [])
+        executor = await office.open(office.executor(Registry([Brief])))
+        schedules: Any = executor.schedules
+        await schedules.set({"name": "s/t", "procedure": "brief", "every_ms": 600_000})
+        real = schedules._write
+
+        async def write(name: str, known: Any, made: Any) -> None:
+            if made.runs > known.schedule.runs:
+                await asyncio.Event().wait()
+            await real(name, known, made)
+
+        schedules._write = write
+        if asked:
+            loop.create_task(schedules.trigger("s/t", key="k"))
+        else:
+            await asyncio.sleep(599)
+        await asyncio.sleep(60)
+        assert len(Brief.ran) == 1
+        for stored in await office.lab.store.newest(0, 10):
+            await executor.acknowledge(stored.record.id)
+        await office.close(executor)
+        executor = await office.open(office.executor(Registry([Brief])))
+        await asyncio.sleep(60)
+        assert len(Brief.ran) == 1
+        assert executor.schedules is not None
+        assert (await executor.schedules.all())[0]["runs"] == 1
+        assert await office.lab.store.newest(0, 10) == [], "it is not needed any more"
+        await office.close(executor)
+
+    simloop.run(main, 0)
 
 
 def test_u27_what_a_schedule_starts_has_its_attributes() -> None:
