@@ -145,7 +145,7 @@ class SinkTables:
         if known is None or known.version != version:
             if len(self._declared) >= _REMEMBERED:
                 self._declared.clear()
-            found = await relations.list_relations(t, table.namespace)
+            found = await relations.list_database(t, table.namespace)
             known = self._declared[table.namespace] = Declared(found, version)
         return known
 

@@ -108,22 +108,20 @@ def export(
 
 def _script(what: str, target: str, user: str, connect: str | None, as_json: bool) -> None:
     from kvorum.cli.sql_command import connected
-    from kvorum.sql.dumping import Changed, NoTable, OtherSchemas, dump
+    from kvorum.sql.dumping import Changed, NoTable, dump
+    from sqlproxy.rows.naming import database_of, schema_of
 
-    database, _, table = what.partition(".")
+    space, _, table = what.partition(".")
+    database, schema = database_of(space), schema_of(space)
+    if database != space and not table:
+        output.die(f"{what} is a schema: export {database}, or a table", as_json=as_json)
     with errors_shown(as_json):
         connection = connected(connect or DEFAULT, database, user, as_json)
         with connection, _new_file(target, as_json) as file:
             try:
-                rows = dump(connection, file.write, table=table)
+                rows = dump(connection, file.write, table=table, schema=schema)
             except NoTable:
                 output.die(f"there is no table {what}", as_json=as_json)
-            except OtherSchemas as error:
-                output.die(
-                    f"{database} has the schema {error}, and a script has those of public only: "
-                    "take a backup, or pg_dump",
-                    as_json=as_json,
-                )
             except Changed:
                 output.die(
                     f"{database} was declared anew while it was read: export it again",

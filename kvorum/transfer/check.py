@@ -217,7 +217,7 @@ class Check:
     async def _sequences(self, ctx: StepContext, table: Table) -> None:
         """What they give out next is above (or, going down, below) what rows have."""
         past = self._past(ctx)
-        there = await relations.list_relations(past, table.namespace)
+        there = await relations.list_database(past, table.namespace)
         for column in table.columns:
             bounds = ctx.state["tops"].pop(f"{table.id}.{column.id}", None)
             sequence: object = there.by_id(column.sequence) if column.sequence else None

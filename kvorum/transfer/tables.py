@@ -66,10 +66,10 @@ def _place(table: Table, name: str) -> int:
 
 
 async def declared(t: Reader, table: Table) -> Declared:
-    """What the table's namespace declares."""
+    """What the table's database declares."""
     from sqlproxy.declared.database import Declared
 
-    found = await relations.list_relations(t, table.namespace)
+    found = await relations.list_database(t, table.namespace)
     return Declared(found, await catalog.schema_version(t, table.namespace))
 
 

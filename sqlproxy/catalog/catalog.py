@@ -42,7 +42,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.errors import AlreadyExists, KvorumError, NotFound, Refused, TooLarge
+from kv.base.errors import AlreadyExists, NotFound, Refused, TooLarge
 from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
@@ -170,17 +170,35 @@ async def create_namespace(
     check_name("namespace", name)
     made = placed(Namespace(name, t.start_ts, owner=owner), placing)
     database = database_of(name)
-    if (await t.get(namespace_key(name)))[0] is not None:
-        as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
-        if name != database:
-            words = f'schema "{schema_of(name)}" already exists'
-            as_sql = {"sqlstate": "42P06", "sql_message": words}
-        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
+    await _check_new(t, name)
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
     if name != database:  # it is not dropped meanwhile, and whoever uses it learns of this one
         await hold_namespace(t, database)
         await touch(t, name)
     return _write_namespace(t, made)
+
+
+async def _check_new(t: Reader, name: str) -> None:
+    """Raises AlreadyExists."""
+    if (await t.get(namespace_key(name)))[0] is None:
+        return
+    as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
+    if name != database_of(name):
+        words = f'schema "{schema_of(name)}" already exists'
+        as_sql = {"sqlstate": "42P06", "sql_message": words}
+    raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
+
+
+async def rename_namespace(t: Writer, name: str, to: str) -> None:
+    """Its row alone; what is in it is the caller's. Raises NotFound, AlreadyExists, Refused (a
+    disabled one).
+    """
+    space = await lookup_namespace(t, name)
+    check_enabled(space)
+    await _check_new(t, to)
+    t.delete(namespace_key(name))
+    _write_namespace(t, replace(space, name=to))
+    await touch(t, name)
 
 
 async def modify_namespace(
@@ -245,7 +263,9 @@ async def list_namespaces(t: Reader) -> list[Namespace]:
 async def list_schemas(t: Reader, namespace: str) -> list[Namespace]:
     """The namespaces of the database that has this one, its own first."""
     database = database_of(namespace)
-    return [one for one in await list_namespaces(t) if database_of(one.name) == database]
+    rows = await scan_all(t, table_prefix(system.NAMESPACES) + database.encode())
+    found = [decode_namespace(key, value) for key, value in rows]
+    return [one for one in found if database_of(one.name) == database]
 
 
 async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
@@ -642,28 +662,23 @@ async def _with_types(t: Reader, table: Table) -> Table:
     """
     if table.state == DROPPING or not any(enums.oid_in(c.type) for c in table.columns):
         return table
+    wanted = {oid for column in table.columns if (oid := enums.oid_in(column.type))}
     types = await list_types(t, table.namespace)
+    if not wanted <= types.keys():
+        for space in await list_schemas(t, table.namespace):
+            types |= await list_types(t, space.name)
     columns = []
     for column in table.columns:
         oid = enums.oid_in(column.type)
         if oid and not (table.private and oid not in types):  # of others it is as it was
             if oid not in types:
-                raise await _no_type(t, table, oid, enums.shown(column.type).removesuffix("[]"))
+                name = enums.shown(column.type).removesuffix("[]")
+                raise refusal("42704", f'type "{name}" does not exist', kind=NotFound)
             text = enums.text_of(types[oid].enum) + ("[]" if column.type.endswith("[]") else "")
             if text != column.type:
                 column = _with_comment(column, text)
         columns.append(column)
     return replace(table, columns=tuple(columns))
-
-
-async def _no_type(t: Reader, table: Table, oid: int, name: str) -> KvorumError:
-    for one in await list_schemas(t, table.namespace):
-        if oid in await list_types(t, one.name):
-            other = schema_of(one.name)
-            words = f'a column of the type "{name}", which is in another schema, is not supported'
-            hint = f'"{table.name}" is in the schema {schema_of(table.namespace)}, "{name}" in '
-            return refusal("0A000", words, hint=f"{hint}{other}.")
-    return refusal("42704", f'type "{name}" does not exist', kind=NotFound)
 
 
 def _with_comment(column: Column, text: str) -> Column:
@@ -690,6 +705,14 @@ async def write(t: Writer, table: Table, *, awaited: bool = False) -> None:
     table = await _with_types(t, table)
     await touch(t, table.namespace, awaited=awaited)
     _put(t, table_key(table.namespace, table.name), encode_table(table))
+
+
+def put_moved(t: Writer, before: Table, table: Table) -> None:
+    """The descriptor in another namespace, and where its ids lead; its types are the same ones."""
+    t.delete(table_key(before.namespace, before.name))
+    _put(t, table_key(table.namespace, table.name), encode_table(table))
+    for number in table.storage_ids:
+        put_id(t, number, table)
 
 
 async def _changed(t: Writer, table: Table, state: str) -> Table:

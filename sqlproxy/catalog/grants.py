@@ -62,6 +62,27 @@ async def take(t: Writer, role: str, granted: Grant) -> None:
     _put(t, role, tuple(held))
 
 
+async def moved(t: Writer, namespace: str, to: str) -> bool:
+    """What was granted in a namespace, or on it, is granted in `to`; whether there was something.
+    Patterns of names stay as they are.
+    """
+    found = False
+    for role, granted in (await all_grants(t)).items():
+        held: dict[Resource, Grant] = {}
+        for one in granted:
+            at = one.resource
+            if at.namespace == namespace:
+                at = replace(at, namespace=to)
+            if at.kind is Kind.NAMESPACE and at.name == namespace:
+                at = replace(at, name=to)
+            before = held.get(at, replace(one, resource=at, actions=frozenset()))
+            held[at] = replace(before, actions=before.actions | one.actions)
+        if tuple(held.values()) != granted:
+            _put(t, role, tuple(held.values()))
+            found = True
+    return found
+
+
 async def forget(t: Writer, role: str) -> None:
     """Of a role that is dropped."""
     t.delete(grants_key(role))

@@ -154,6 +154,8 @@ class Need:
     columns: tuple[int, ...] = ()
     """Those that it is about, of a table that has privileges of columns; (): of none in
     particular."""
+    schema: str = ""
+    """USAGE of it, and nothing else: of a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +262,17 @@ class Rights:
     def lacking(self, user: str, needs: Iterable[Need]) -> SqlError | None:
         """Why the user may not run what needs this; None: it may."""
         needs = tuple(needs)
-        wanted = (self._relations.get(need.relation) for need in needs)
-        schemas = {PUBLIC_SCHEMA if one is None else schema_of(one.namespace) for one in wanted}
+        schemas = set[str]()
+        for need in needs:
+            if need.owner is None:  # else its owner found it, when the view was made
+                one = self._relations.get(need.relation)
+                schemas.add(need.schema or (schema_of(one.namespace) if one else PUBLIC_SCHEMA))
         for schema in sorted(schemas):
             if not self.allows_in_schema(user, "U", schema):
                 return SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for schema {schema}")
         for need in needs:
+            if need.schema:
+                continue
             if need.relation == 0:
                 if not self.members.superuser(need.owner or user):
                     return SqlError(

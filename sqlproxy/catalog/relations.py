@@ -8,6 +8,8 @@ Functions of a transaction, as `sqlproxy.catalog.catalog`'s are.
     await put_name(t, ns, name, row)                    the name of an index or of a primary key
     await drop_name(t, ns, name)
     await list_relations(t, ns)         -> Relations    all tables, views and sequences
+    await list_database(t, ns)          -> Relations    … of all schemas of its database: what
+                                                        depends on something may be in any
 
 One name stands for one thing in a namespace, as in PostgreSQL's schemas. Tables are in a table of
 their own (older programs know it alone); whoever takes a name looks into both and writes the
@@ -31,11 +33,11 @@ from kv.base.wire_row import WireRow
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.rows import records
+from sqlproxy.rows.naming import database_of
 from sqlproxy.rows.schema import (
     CREATING,
     DROPPING,
     EnumType,
-    Index,
     Namespace,
     Relation,
     Sequence,
@@ -68,7 +70,7 @@ class IndexName:
 
 @dataclass(frozen=True)
 class Relations:
-    """Everything in a namespace at one snapshot."""
+    """Everything in a namespace, or in all of a database, at one snapshot."""
 
     namespace: str
     tables: tuple[Table, ...]
@@ -86,11 +88,16 @@ class Relations:
     def by_id(self, number: int) -> Relation | None:
         return next((relation for relation in self if relation.id == number), None)
 
-    def index(self, name: str) -> tuple[Table, Index] | None:
-        for table in self.tables:
-            if found := table.index(name):
-                return table, found
-        return None
+    def of(self, namespace: str, *, others: bool = False) -> Relations:
+        """What is in one of the namespaces, or in the `others`."""
+        return Relations(
+            self.namespace if others else namespace,
+            tuple(one for one in self.tables if (one.namespace == namespace) != others),
+            tuple(one for one in self.views if (one.namespace == namespace) != others),
+            tuple(one for one in self.sequences if (one.namespace == namespace) != others),
+            tuple(one for one in self.types if (one.namespace == namespace) != others),
+            tuple(one for one in self.functions if (one.namespace == namespace) != others),
+        )
 
 
 def relation_key(namespace: str, name: str) -> bytes:
@@ -116,6 +123,11 @@ async def gone_until(t: Reader, namespace: str, name: str) -> int:
         return 0
     row = records.opened(key, value, records.RELATION_FORMATS)
     return int(row[2]) if row[1] == GONE else 0
+
+
+async def space_gone_until(t: Reader, namespace: str) -> int:
+    """The same of a namespace, which has its mark under the empty name."""
+    return await gone_until(t, namespace, "")
 
 
 async def find_relation(
@@ -185,12 +197,12 @@ async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -
     )
 
 
-async def list_database(t: Reader, database: str) -> Relations:
-    """The same of all schemas of a database."""
-    spaces = await catalog.list_schemas(t, database)
-    found = [await list_relations(t, one.name) for one in spaces]
+async def list_database(t: Reader, namespace: str, *, creating: bool = False) -> Relations:
+    """The same of all schemas of the database that a namespace is of."""
+    spaces = await catalog.list_schemas(t, namespace)
+    found = [await list_relations(t, one.name, creating=creating) for one in spaces]
     return Relations(
-        database,
+        database_of(namespace),
         tuple(one for every in found for one in every.tables),
         tuple(one for every in found for one in every.views),
         tuple(one for every in found for one in every.sequences),
@@ -311,6 +323,15 @@ async def put_name(t: Writer, namespace: str, name: str, row: list[object]) -> N
 async def drop_name(t: Writer, namespace: str, name: str) -> None:
     t.delete(relation_key(namespace, name))
     await catalog.touch(t, namespace)
+
+
+async def move_names(t: Writer, namespace: str, to: str) -> None:
+    """All of a namespace that is renamed, but its tables; a name that is kept is free with it."""
+    for name, row in await _rows(t, namespace):
+        t.delete(relation_key(namespace, name))
+        if row[1] != GONE:
+            key = relation_key(to, name)
+            t.put(key, records.sealed(key, row))
 
 
 async def forget_all(t: Writer, namespace: str) -> None:

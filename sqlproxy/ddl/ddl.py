@@ -37,7 +37,7 @@ conflict, and one runs again and sees the other's table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -58,9 +58,10 @@ from procedures.master.map.partitions import (
     put_rows,
 )
 from sqlproxy.catalog import catalog, relations, role_settings
-from sqlproxy.catalog.dropping import plan_drop
+from sqlproxy.catalog.dropping import check_unused, plan_drop
 from sqlproxy.catalog.privileges import made
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.functions import check_uncalled
 from sqlproxy.ddl.declaring import Draft, columns_in, hidden_key, with_parts
 from sqlproxy.ddl.steps import (
     CatalogTxn,
@@ -72,14 +73,15 @@ from sqlproxy.ddl.steps import (
     list_in,
     name_in,
     names_in,
-    names_to_drop,
     namespace_locks,
+    places_to_drop,
     placing_in,
     table_locks,
     wrong_kind,
 )
 from sqlproxy.rows.naming import check_sql_name, database_of
 from sqlproxy.rows.schema import (
+    CREATING,
     DEFAULT_NAMESPACE,
     PLACING,
     POSTGRES_NAMESPACE,
@@ -87,6 +89,7 @@ from sqlproxy.rows.schema import (
     Column,
     EnumType,
     Namespace,
+    Relation,
     Sequence,
     SqlFunction,
     Table,
@@ -111,14 +114,14 @@ _NAMESPACE_FIELDS = frozenset({"namespace", "owner", *PLACING})
 def register(registry: Registry, services: DdlServices) -> None:
     """Serve the DDL procedures."""
     registry.add(CreateNamespace)
-    registry.add(DropNamespace)
+    registry.add(DropNamespace, make=lambda: DropNamespace(services.changed))
     registry.add(CreateTable, make=lambda: CreateTable(services))
     registry.add(DropTable, make=lambda: DropTable(services))
 
 
 @procedure("CreateNamespace", locks=namespace_locks)
 class CreateNamespace:
-    """One step: the row is there or not."""
+    """One step: the row is there or not. The old name of a renamed one is waited for."""
 
     @step(first=True)
     async def create(self, ctx: StepContext) -> Outcome:
@@ -126,6 +129,9 @@ class CreateNamespace:
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
         owner = name_in(args, "owner") if "owner" in args else ""
         t = await CatalogTxn.of(ctx)
+        wait_ms = await relations.space_gone_until(t, name) - ctx.now_ms
+        if wait_ms > 0:
+            return again(delay_ms=wait_ms)
         await catalog.create_namespace(t, name, owner=owner, **placing_in(args))
         return done({"namespace": name})
 
@@ -133,8 +139,13 @@ class CreateNamespace:
 @procedure("DropNamespace", locks=namespace_locks)
 class DropNamespace:
     """Refused while there is something in it; with `cascade`, that goes first, the tables as
-    children: what is gone stays gone if the rest fails.
+    children: what is gone stays gone if the rest fails. What other schemas of the database have of
+    it goes along as by any DROP; a type or function that they use is kept, and with it the
+    namespace.
     """
+
+    def __init__(self, changed: Callable[[str, str], None]) -> None:
+        self.changed = changed
 
     @step(first=True)
     async def drop(self, ctx: StepContext) -> Outcome:
@@ -147,7 +158,9 @@ class DropNamespace:
             if args.get("if_exists"):
                 return done({"namespace": name, "missing": [name]})
             raise
-        there = await relations.list_relations(t, name)
+        every = await relations.list_database(t, name, creating=True)
+        there = every.of(name)
+        there = replace(there, tables=tuple(one for one in there.tables if one.state != CREATING))
         built_in = name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE)
         if args.get("cascade") and there.tables and not built_in:
             names = [table.name for table in there.tables[:_DROPPED_AT_ONCE]]
@@ -162,6 +175,13 @@ class DropNamespace:
                 hint="Drop what is in it first.",
                 code="NAMESPACE_NOT_EMPTY",
             )
+        others = every.of(name, others=True)
+        for kind in there.types:
+            check_unused(others, kind)
+        for function in there.functions:
+            check_uncalled(others, function, ())
+        targets: list[Relation] = [*there.views, *there.sequences]
+        await drop_along(t, plan_drop(every, targets, cascade=True), self.changed)
         await catalog.drop_namespace(t, name)
         if database_of(name) == name:
             await role_settings.forget(t, database=name)
@@ -311,16 +331,15 @@ class DropTable(TableProcedure):
         found, missing = await self._targets(t, args)
         if not found:
             return done({**self.asked(ctx), "missing": missing, "partitions": []})
-        namespace = found[0].namespace
-        there = await relations.list_relations(t, namespace, creating=True)
+        there = await relations.list_database(t, found[0].namespace, creating=True)
         drop = plan_drop(there, found, cascade=bool(args.get("cascade")))
         catalog.check_unlinked(drop.tables, "be dropped")
         ids: list[TableId] = []
         for table in drop.tables:
             ids += table.storage_ids
             await resolve_declaration.forget_parts(t, table)
-            await catalog.start_drop(t, namespace, table.name)
-            self.changed(namespace, table.name)
+            await catalog.start_drop(t, table.namespace, table.name)
+            self.changed(table.namespace, table.name)
         await drop_along(t, drop, self.changed)
         ctx.state["table"] = drop.tables[0].id
         ctx.state["tables"] = [[table.id, table.name] for table in drop.tables]
@@ -334,11 +353,11 @@ class DropTable(TableProcedure):
     ) -> tuple[list[Table], list[str]]:
         """What there is to be dropped, and what is not there (with `if_exists`)."""
         found, missing = [], []
-        for name in names_to_drop(args):
+        for namespace, name in places_to_drop(args):
             try:  # one that is being made cannot be dropped
-                found.append(await catalog.lookup_any(t, args["namespace"], name))
+                found.append(await catalog.lookup_any(t, namespace, name))
             except NotFound as error:
-                other = await relations.find_relation(t, args["namespace"], name)
+                other = await relations.find_relation(t, namespace, name)
                 if other is not None and other.kind != "table":
                     raise wrong_kind(name, other.kind, "table") from error
                 if not args.get("if_exists") or error.code == "NAMESPACE_NOT_FOUND":
@@ -370,11 +389,11 @@ class DropTable(TableProcedure):
         t = await CatalogTxn.of(ctx)
         delete_rows(t, self.stored(ctx))  # of a drop that an earlier version began
         own = [ctx.state["table"], ctx.args.get("name")]
-        for number, name in ctx.state.get("tables") or [own]:
+        for number, _ in ctx.state.get("tables") or [own]:
             table = await catalog.find_by_id(t, TableId(number))
             if table is not None:
                 await catalog.finish_drop(t, table)
-            self.changed(ctx.args["namespace"], name)
+                self.changed(table.namespace, table.name)
         return done({**self.result(ctx), **ctx.state.get("told", {})})
 
 

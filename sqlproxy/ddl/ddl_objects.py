@@ -13,6 +13,7 @@ nothing.
     RenameColumn    {namespace, name, column, to, checks?: {name: sql}, generated?: {column: sql},
                      views?: {name: sql}}                            → {table_id, version}
 
+A relation that a view reads may be [schema, name], as one in another schema; so may `names`.
 `options`: start, increment, minimum, maximum, cycle, type, cache; null is the usual one. References
 are by id, so a rename changes names; what is kept as SQL text must be given anew by who can read
 SQL (`checks`, `generated`, `views`), else the rename is refused: nothing is left that does not
@@ -34,7 +35,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.catalog.dropping import plan_drop, views_over
+from sqlproxy.catalog.dropping import described, plan_drop, views_over
 from sqlproxy.catalog.privileges import made
 from sqlproxy.catalog.relations import IndexName
 from sqlproxy.catalog.sequences import Stand, altered, put_stand, sequence_of
@@ -44,13 +45,13 @@ from sqlproxy.ddl.steps import (
     drop_locks,
     known_fields,
     name_in,
-    names_to_drop,
+    places_to_drop,
     table_locks,
     wrong_kind,
 )
 from sqlproxy.ddl.switching import SETTLE_MS
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_sql_name, nextval_of, schema_of
+from sqlproxy.rows.naming import check_sql_name, nextval_of, place_of, schema_of
 from sqlproxy.rows.schema import (
     CONSTRAINT,
     CREATING,
@@ -168,9 +169,9 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
         raise invalid("42701", f'column "{twice}" specified more than once')
     uses = []
     for relation, names in args.get("uses") or ():
-        one = await usable(t, namespace, relation)
+        one = await usable(t, *place_of(namespace, relation))
         if isinstance(one, IndexName):
-            raise wrong_kind(relation, "index", "table")
+            raise wrong_kind(one.name, "index", "table")
         uses.append((int(one.id), _column_ids(one, names)))
     role = name_in(args, "owner") if "owner" in args else ""
     return View(0, namespace, name, sql, columns, tuple(uses), owner=role)
@@ -229,8 +230,8 @@ class _Drop(_OfRelation):
         await catalog.lookup_namespace(t, namespace)
         found: list[Relation] = []
         absent: list[str] = []
-        for name in names_to_drop(args):
-            there = await relations.find_relation(t, namespace, name)
+        for space, name in places_to_drop(args):
+            there = await relations.find_relation(t, space, name)
             if there is None and args.get("if_exists"):
                 absent.append(name)
             elif there is None:
@@ -241,7 +242,7 @@ class _Drop(_OfRelation):
                 found.append(there)
         cascaded: list[str] = []
         if found:
-            all_of_it = await relations.list_relations(t, namespace, creating=True)
+            all_of_it = await relations.list_database(t, namespace, creating=True)
             plan = plan_drop(all_of_it, found, cascade=bool(args.get("cascade")))
             assert not plan.tables, "no table depends on a view or a sequence"
             await drop_along(t, plan, self.changed)
@@ -376,7 +377,7 @@ class RenameTable(_OfRelation):
             return again(delay_ms=wait_ms)
         await relations.check_free(t, namespace, to)
         if not isinstance(there, IndexName):
-            await _views_anew(t, namespace, there.id, args.get("views") or {})
+            await views_anew(t, namespace, there.id, args.get("views") or {})
         match there:
             case Table():
                 catalog.check_unlinked([there], "be renamed")
@@ -387,7 +388,8 @@ class RenameTable(_OfRelation):
             case Sequence():
                 await relations.drop_name(t, namespace, name)
                 await relations.put_sequence(t, replace(there, name=to, version=there.version + 1))
-                await self._defaults(t, there, to)
+                sql = nextval_of(to, schema_of(namespace))
+                await sequence_renamed(t, there, sql, self.changed)
             case IndexName():
                 await self._index(t, there, to)
         return done({"namespace": namespace, "name": to, "kind": there.kind})
@@ -403,20 +405,6 @@ class RenameTable(_OfRelation):
         await relations.put_name(t, table.namespace, table.name, row)
         for name in (table.name, to):
             self.changed(table.namespace, name)
-
-    async def _defaults(self, t: CatalogTxn, sequence: Sequence, to: str) -> None:
-        """The text of defaults that take its values."""
-        there = await relations.list_relations(t, sequence.namespace, creating=True)
-        for table in there.tables:
-            if any(c.sequence == sequence.id and c.default_sql for c in table.columns):
-                columns = tuple(
-                    replace(c, default_sql=nextval_of(to, schema_of(table.namespace)))
-                    if c.sequence == sequence.id and c.default_sql
-                    else c
-                    for c in table.columns
-                )
-                await catalog.write(t, replace(table, columns=columns, version=table.version + 1))
-                self.changed(table.namespace, table.name)
 
     async def _index(self, t: CatalogTxn, one: IndexName, to: str) -> None:
         table = await catalog.find_by_id(t, one.table)
@@ -434,21 +422,37 @@ class RenameTable(_OfRelation):
         self.changed(table.namespace, table.name)
 
 
-async def _views_anew(
+async def sequence_renamed(t: CatalogTxn, sequence: Sequence, sql: str, changed: Changed) -> None:
+    """The text of defaults that take its values, in whatever schema."""
+    for table in (await relations.list_database(t, sequence.namespace, creating=True)).tables:
+        if any(c.sequence == sequence.id and c.default_sql for c in table.columns):
+            columns = tuple(
+                replace(c, default_sql=sql) if c.sequence == sequence.id and c.default_sql else c
+                for c in table.columns
+            )
+            await catalog.write(t, replace(table, columns=columns, version=table.version + 1))
+            changed(table.namespace, table.name)
+
+
+async def views_anew(
     t: CatalogTxn, namespace: str, relation: int, texts: Mapping[str, str], column: int = 0
 ) -> None:
-    """The texts of the views that read the relation (or this column of it). Raises Refused."""
-    there = await relations.list_relations(t, namespace)
+    """The texts of the views that read the relation (or this column of it), by their paths; of
+    those in its own namespace also by their names. Raises Refused.
+    """
+    there = await relations.list_database(t, namespace)
     reading = [view for view in there.views if any(n == relation for n, _ in view.uses)]
     if column:
         reading = views_over(there, relation, column)
     for view in reading:
-        if not isinstance(texts.get(view.name), str):
-            raise _unreadable(f"view {view.name}")
-        await relations.put_view(t, replace(view, sql=texts[view.name], version=view.version + 1))
+        own = texts.get(view.name) if view.namespace == namespace else None
+        text = texts.get(view.path, own)
+        if not isinstance(text, str):
+            raise unreadable(described(view))
+        await relations.put_view(t, replace(view, sql=text, version=view.version + 1))
 
 
-def _unreadable(what: str) -> KvorumError:
+def unreadable(what: str) -> KvorumError:
     return refusal(
         "0A000",
         f"{what} uses the old name, and its text was not given anew",
@@ -485,7 +489,7 @@ class RenameColumn(_OfRelation):
             args.get("generated") or {},
             args.get("predicates") or {},
         )
-        await _views_anew(t, namespace, table.id, args.get("views") or {}, column.id)
+        await views_anew(t, namespace, table.id, args.get("views") or {}, column.id)
         await catalog.write(t, renamed)
         self.changed(namespace, name)
         return done({"table_id": TableId(table.id), "name": name, "version": renamed.version})
@@ -504,21 +508,21 @@ def renamed_column(
     for one in table.columns:
         if one.generated is not None and column.id in one.uses:
             if one.name not in generated:
-                raise _unreadable(f"generated column {one.name}")
+                raise unreadable(f"generated column {one.name}")
             one = replace(one, generated=generated[one.name])
         columns.append(replace(one, name=to) if one.id == column.id else one)
     parts = []
     for check in table.checks:
         if column.id in check.columns:
             if check.name not in checks:
-                raise _unreadable(f"constraint {check.name}")
+                raise unreadable(f"constraint {check.name}")
             check = replace(check, sql=checks[check.name])
         parts.append(check)
     indexes = []
     for index in table.indexes:
         if column.id in index.where_columns:
             if index.name not in predicates:
-                raise _unreadable(f"index {index.name}")
+                raise unreadable(f"index {index.name}")
             index = replace(index, where=predicates[index.name])
         indexes.append(index)
     key = tuple(to if name == column.name else name for name in table.primary_key)

@@ -10,6 +10,7 @@ Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all
                    `default_stored`: a constant in stored form (`Type.to_stored`), for types that
                    plain data lacks. `sequence`: {start, increment, …} makes one that the column
                    owns (serial, identity); a name is one that is there
+                   ([schema, name]: in another schema)
     primary_key    [column, …]            primary_key_name
     hidden_key     true: no primary key was declared; the table gets `_rowid`
     indexes        [{name, columns: [column | {name, descending, nulls_first}, …], unique,
@@ -20,7 +21,7 @@ Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all
     checks         [{name, sql, columns: [column, …]}, …]
     foreign_keys   [{name, columns: [column, …], table, referenced: [column, …], on_delete,
                      on_update, deferrable, deferred}, …]
-                   `referenced`: else the primary key of `table`
+                   `referenced`: else the primary key of `table`, which may be [schema, name]
 
 Deliberately missing: exclusion constraints, MATCH FULL; the front end refuses them by name.
 """
@@ -35,7 +36,7 @@ from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
 from sqlproxy.rows import keys
-from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.naming import Reference, check_sql_name, place_of
 from sqlproxy.rows.schema import (
     ACTIONS,
     ALWAYS,
@@ -73,16 +74,18 @@ FOREIGN_KEY_FIELDS: Final = frozenset(
     }
 )
 _INTEGERS: Final = ("int2", "int4", "int8")
-WantedSequence: TypeAlias = tuple[str, Mapping[str, object] | str]
+WantedSequence: TypeAlias = tuple[str, Mapping[str, object] | Reference]
 
 
 @dataclass(frozen=True, slots=True)
 class WantedKey:
-    """A foreign key before it is known what it refers to. `referenced` (): the primary key."""
+    """A foreign key before it is known what it refers to. `table`: namespace and name;
+    `referenced` (): the primary key.
+    """
 
     name: str
     columns: tuple[int, ...]
-    table: str
+    table: tuple[str, str]
     referenced: tuple[str, ...]
     on_delete: str
     on_update: str
@@ -104,9 +107,9 @@ class Draft:
 
 def columns_in(
     raw: Iterable[object],
-) -> tuple[list[Column], list[tuple[str, Mapping[str, object] | str]]]:
+) -> tuple[list[Column], list[WantedSequence]]:
     """Columns without ids, and the sequences that they want. Raises InvalidArgument."""
-    found, sequences = [], []
+    found, sequences = list[Column](), list[WantedSequence]()
     given = list(raw)
     names = [one.get("name") for one in given if isinstance(one, Mapping)]
     for at, one in enumerate(given):
@@ -115,7 +118,7 @@ def columns_in(
         found.append(column)
         wanted = fields.get("sequence")
         if wanted is not None:
-            if not isinstance(wanted, Mapping | str):
+            if not isinstance(wanted, Mapping | str | list):
                 raise InvalidArgument(f"column {column.name}: sequence must be a map or a name")
             sequences.append((column.name, wanted))
         elif column.identity:
@@ -305,7 +308,7 @@ def _foreign_key(table: Table, raw: object) -> WantedKey:
     fields = fields_in(raw, "a foreign key", FOREIGN_KEY_FIELDS)
     columns = tuple(_known(table, name).id for name in fields.get("columns") or ())
     target = fields.get("table")
-    if not columns or not isinstance(target, str):
+    if not columns or target is None:
         raise InvalidArgument(f"a foreign key of {table.path} needs 'columns' and 'table'")
     actions = [fields.get(field) or NO_ACTION for field in ("on_delete", "on_update")]
     if unknown := [action for action in actions if action not in ACTIONS]:
@@ -315,12 +318,11 @@ def _foreign_key(table: Table, raw: object) -> WantedKey:
         raise invalid(
             "42830", "number of referencing and referenced columns for foreign key disagree"
         )
+    place = place_of(table.namespace, target)
     name = _optional_text(fields, "name", "a foreign key") or ""
     deferred = bool(fields.get("deferred"))
     deferrable = deferred or bool(fields.get("deferrable"))
-    return WantedKey(
-        name, columns, target, referenced, actions[0], actions[1], deferrable, deferred
-    )
+    return WantedKey(name, columns, place, referenced, actions[0], actions[1], deferrable, deferred)
 
 
 def _known(table: Table, name: object) -> Column:

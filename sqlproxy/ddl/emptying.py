@@ -43,7 +43,7 @@ from procedures.master.map.partitions import (
     put_rows,
 )
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.catalog.dropping import referring, required
+from sqlproxy.catalog.dropping import described, referring, required
 from sqlproxy.catalog.relations import IndexName, Relations
 from sqlproxy.catalog.sequences import Stand, put_stand, sequence_key
 from sqlproxy.ddl.steps import (
@@ -54,6 +54,7 @@ from sqlproxy.ddl.steps import (
     known_fields,
     name_in,
     names_to_drop,
+    places_to_drop,
     wrong_kind,
 )
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
@@ -87,7 +88,7 @@ class TruncateTable(RangeProcedure):
         pairs: list[list[int]] = []
         made: list[PartitionDescriptor] = []
         for table in tables:
-            wanted = placement(namespace, table)
+            wanted = placement(await catalog.lookup_namespace(t, table.namespace), table)
             for old in table.storage_ids:
                 number = await catalog.next_table_id(t)
                 first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
@@ -112,17 +113,17 @@ class TruncateTable(RangeProcedure):
     async def swap(self, ctx: StepContext) -> Outcome:
         """From this commit on the tables are empty."""
         t = await CatalogTxn.of(ctx)
-        namespace = ctx.args["namespace"]
         new = {old: TableId(number) for old, number in ctx.state["new"]}
-        there = await relations.list_relations(t, namespace, creating=True)
+        there = await relations.list_database(t, ctx.args["namespace"], creating=True)
         ctx.state["partitions"] = [d.to_wire() for d in await self.mapped(t, list(new))]
         await _renumber(t, there, new)
         if ctx.args.get("restart_identity"):
             for sequence in there.sequences:
                 if sequence.owned_by is not None and sequence.owned_by[0] in new:
                     put_stand(t, sequence, Stand(sequence.start, False))
-        for name in ctx.state["names"]:
-            self.changed(namespace, name)
+        for table in there.tables:
+            if table.id in new:
+                self.changed(table.namespace, table.name)
         return go_on("close")
 
     @step
@@ -140,8 +141,7 @@ class TruncateTable(RangeProcedure):
             table = await catalog.find_by_id(t, TableId(number))
             if table is not None:
                 result[table.name] = number
-        for name in ctx.state["names"]:
-            self.changed(ctx.args["namespace"], name)
+                self.changed(table.namespace, table.name)
         return done(
             {
                 "namespace": ctx.args["namespace"],
@@ -169,12 +169,12 @@ async def _truncated(
 ) -> tuple[list[Table], list[str]]:
     """The tables, and the names of those that CASCADE adds. Raises NotFound, Refused."""
     tables: list[Table] = []
-    for name in names_to_drop(args):
-        other = await relations.find_relation(t, namespace, name)
+    for space, name in places_to_drop(args):
+        other = await relations.find_relation(t, space, name)
         if other is not None and not isinstance(other, Table):
             raise wrong_kind(name, other.kind, "table")
-        tables.append(await catalog.lookup_any(t, namespace, name))
-    there = await relations.list_relations(t, namespace, creating=True)
+        tables.append(await catalog.lookup_any(t, space, name))
+    there = await relations.list_database(t, namespace, creating=True)
     cascaded: list[str] = []
     while found := referring(there, tables):
         if not args.get("cascade"):
@@ -260,7 +260,7 @@ class DropIndex(RangeProcedure):
                 raise wrong_kind(name, there.kind, "index")
             table = await catalog.find_by_id(t, there.table)
             assert table is not None, "an index has a table"
-            index = _droppable(table, there, await relations.list_relations(t, namespace))
+            index = _droppable(table, there, await relations.list_database(t, namespace))
             await self._with_state(t, table, index, WRITE_ONLY)
             found.append([table.name, name, int(index.id)])
         ctx.state["indexes"], ctx.state["missing"] = found, absent
@@ -334,7 +334,7 @@ def _droppable(table: Table, name: IndexName, there: Relations) -> Index:
         constraint = f"constraint {name.name} on table {table.name}"
         raise required(f"index {name.name}", constraint)
     lines = [
-        f"constraint {key.name} on table {other.name} depends on index {index.name}"
+        f"constraint {key.name} on {described(other)} depends on index {index.name}"
         for other in there.tables
         for key in other.foreign_keys
         if key.table == table.id

@@ -9,7 +9,7 @@ AddConstraint) before there are rows that rely on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,15 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.sequences import sequence_key, sequence_of
 from sqlproxy.ddl.declaring import Draft, WantedKey
-from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of, schema_of
+from sqlproxy.rows.naming import (
+    check_sql_name,
+    first_free,
+    joined_columns,
+    nextval_of,
+    place_of,
+    schema_of,
+    shown_name,
+)
 from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.values import enums
 from sqlproxy.values.refusals import invalid, refusal
@@ -73,12 +81,12 @@ async def with_sequences(
     columns = {column.name: column for column in table.columns}
     for name, wanted in draft.sequences:
         column = columns[name]
-        if isinstance(wanted, str):
-            there = await relations.find_relation(t, table.namespace, wanted)
+        if not isinstance(wanted, Mapping):
+            space, title = place_of(table.namespace, wanted)
+            there = await relations.find_relation(t, space, title)
             if not isinstance(there, Sequence):
-                raise refusal(
-                    "42P01", f'relation "{wanted}" does not exist', kind=NotFound, name=wanted
-                )
+                words = f'relation "{shown_name(space, title)}" does not exist'
+                raise refusal("42P01", words, kind=NotFound, name=title)
             columns[name] = replace(column, sequence=there.id)
             continue
         own = sequence_of(
@@ -177,7 +185,8 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
             raise constraint_exists(table, name)
         check_sql_name("constraint", name)
         names.add(name)
-        target = table if one.table == table.name else await _target(t, table, one.table)
+        own = one.table == (table.namespace, table.name)
+        target = table if own else await _target(t, *one.table)
         referenced = _referenced(target, one)
         _check_types(name, columns, referenced)
         key = ForeignKey(
@@ -199,10 +208,11 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
     return table
 
 
-async def _target(t: Writer, table: Table, name: str) -> Table:
-    there = await relations.find_relation(t, table.namespace, name)
+async def _target(t: Writer, namespace: str, name: str) -> Table:
+    there = await relations.find_relation(t, namespace, name)
     if there is None or (isinstance(there, Table) and there.state != PUBLIC):
-        raise refusal("42P01", f'relation "{name}" does not exist', kind=NotFound, name=name)
+        words = f'relation "{shown_name(namespace, name)}" does not exist'
+        raise refusal("42P01", words, kind=NotFound, name=name)
     if not isinstance(there, Table) or there.plain:
         raise invalid("42809", f'referenced relation "{name}" is not a table')
     return there

@@ -20,6 +20,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.version_waits import Settled
+from sqlproxy.rows.naming import place_of
 from sqlproxy.rows.schema import PLACING
 from sqlproxy.values.refusals import invalid
 from txn.results import ScanPage
@@ -88,8 +89,7 @@ def namespace_locks(args: object) -> list[Lock]:
 
 def drop_locks(args: Any) -> list[Lock]:
     """All that are named. Raises InvalidArgument."""
-    namespace = name_in(args, "namespace")
-    return [exclusive(f"table/{namespace}/{name}") for name in names_to_drop(args)]
+    return [exclusive(f"table/{space}/{name}") for space, name in places_to_drop(args)]
 
 
 def table_locks(args: object) -> list[Lock]:
@@ -165,6 +165,17 @@ def names_to_drop(args: Mapping[str, object]) -> list[str]:
     if not found:
         raise InvalidArgument("the argument 'names' is empty: name what is to be dropped")
     return found
+
+
+def places_to_drop(args: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The same with their namespaces: `names` may hold references. Raises InvalidArgument."""
+    namespace = name_in(args, "namespace")
+    if args.get("names") is None:
+        return [(namespace, name_in(args, "name"))]
+    found = [place_of(namespace, one) for one in list_in(args, "names")]
+    if not found:
+        raise InvalidArgument("the argument 'names' is empty: name what is to be dropped")
+    return list(dict.fromkeys(found))
 
 
 def wrong_kind(name: str, is_: str, wanted: str) -> KvorumError:

@@ -23,7 +23,7 @@ from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared
 from sqlproxy.pgcatalog.contents import Contents
-from sqlproxy.rows.naming import database_of, schema_of
+from sqlproxy.rows.naming import database_of
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
 from txn.shared.deadlines import sleep
 
@@ -193,12 +193,7 @@ class Catalogs:
             space.comment,
             space.schema_comment,
         )
-        others = {
-            schema_of(one.name): Place(one.name, one.owner, one.acl, one.schema_acl)
-            for one in found.spaces
-            if one.name != database
-        }
-        declared = Declared(found, version, place, others)
+        declared = Declared(found, version, place)
         self._known[database] = _Known(declared, asked, self._good_until(database, asked))
         return declared
 

@@ -11,7 +11,6 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from kv.base.ids import TableId
@@ -36,11 +35,10 @@ from sqlproxy.tables.compile_rules import rules_of
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 
-NO_SCHEMAS: Final[Mapping[str, Place]] = MappingProxyType({})
 _PATHS_MAX: Final = 64  # that are kept
 
 
-def name_of(one: Table | View | SequenceRow | EnumType) -> str:
+def name_of(one: Table | View | SequenceRow | EnumType | SqlFunction) -> str:
     """Its name, with its schema."""
     return named(schema_of(one.namespace), one.name)
 
@@ -58,11 +56,20 @@ class Declared:
         found: relations.Relations,
         version: int,
         place: Place | None = None,
-        schemas: Mapping[str, Place] = NO_SCHEMAS,
+        schemas: Mapping[str, Place] | None = None,
     ) -> None:
-        """`place`: whose the database is; `schemas`: those beside public."""
+        """`place`: whose the database is; `schemas`: those beside public, unless `found` says
+        them.
+        """
+        if schemas is None:
+            schemas = {
+                schema_of(one.name): Place(one.name, one.owner, one.acl, one.schema_acl)
+                for one in found.spaces
+                if one.name != found.namespace
+            }
         self.database: Final = found.namespace
         self.version: Final = version
+        self.found: Final = found
         self.place: Final = place or Place(found.namespace)
         self.schemas = schemas
         self.path: tuple[str, ...] = (PUBLIC,)
@@ -80,10 +87,11 @@ class Declared:
         self._types = {name_of(one): one for one in found.types}
         for one in found.types:
             learn(one.enum)
-        self._by_name = {one.name: one for one in found.functions}
+        self._by_name = {name_of(one): one for one in found.functions}
         self._functions: dict[str, list[SqlFunction]] = {}
         for function in found.functions:
-            self._functions.setdefault(function.title, []).append(function)
+            title = named(schema_of(function.namespace), function.title)
+            self._functions.setdefault(title, []).append(function)
         self._indexes: MutableMapping[str, Table] = {
             named(schema_of(t.namespace), name): t
             for t in found.tables
@@ -292,16 +300,16 @@ class Declared:
             raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
         return found
 
-    def named(self, number: int, columns: Sequence[int]) -> tuple[str, list[str]]:
-        """A relation and its columns (ids; of a view places from 1) by their names."""
+    def columns_named(self, number: int, columns: Sequence[int]) -> list[str]:
+        """Columns of a relation (ids; of a view places from 1) by their names."""
         one = self.contents.relations[number]
         match one:
             case Table():
-                return one.name, [one.by_id(column).name for column in columns]
+                return [one.by_id(column).name for column in columns]
             case View():
-                return one.name, [one.columns[place - 1][0] for place in columns]
+                return [one.columns[place - 1][0] for place in columns]
             case _:
-                return one.name, []
+                return []
 
     def names_by_kind(self, schema: str = PUBLIC) -> dict[str, list[str]]:
         """Everything that a DROP DATABASE or SCHEMA takes along, by the kind of its procedure."""

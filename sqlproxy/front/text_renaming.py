@@ -1,5 +1,5 @@
 """What is kept as SQL text, under new names: checks and generated columns when a column is renamed,
-views when a column or a relation that they read is.
+views when a column or a relation that they read is, all of it when a schema is.
 
 A view's own answer keeps its names: what was called by the old name without saying so is called so
 explicitly (`SELECT a` → `SELECT b AS a`, `FROM t` → `FROM u AS t`). Which references mean the
@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from typing import Final
 
 from sqlproxy.front import front
 from sqlproxy.front.binding.scope import Names
@@ -21,6 +22,7 @@ from sqlproxy.front.bound.exprs import Column
 from sqlproxy.front.bound.statements import Item, JoinItem, Select, SelectItem, TableItem
 from sqlproxy.front.ddl.ddl_texts import query_text, text_of
 from sqlproxy.front.syntax.syntax import Node, find, parse, parse_expression, strings
+from sqlproxy.front.types.quoting import quote_ident, read_relation
 from sqlproxy.rows.naming import PUBLIC, bare, schema_in
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import SqlError, unsupported
@@ -54,16 +56,83 @@ def view_of_column(view: View, names: Names, after: Names, table: Table, old: st
 
 
 def view_of_relation(view: View, names: Names, after: Names, old: str, new: str) -> str:
-    """The text of a view that reads the relation. Raises SqlError."""
+    """The text of a view that reads the relation; `new`: with its schema. Raises SqlError."""
     select, body = _bound(view, names), _tree(view)
     schema, old = schema_in(old), bare(old)
-    if any(cte.get("ctename") == old for cte in find(body, "CommonTableExpr")):
-        raise _refused(view, f'has a WITH query that is called "{old}", too')
+    if any(cte.get("ctename") in (old, bare(new)) for cte in find(body, "CommonTableExpr")):
+        raise _refused(view, f'has a WITH query that is called "{old}" or "{new}", too')
     for item in find(body, "RangeVar"):
         if item["relname"] == old and item.get("schemaname", PUBLIC) == schema:
-            item["relname"] = new
-            item.setdefault("alias", {"aliasname": old})
+            item["relname"] = bare(new)
+            item.pop("schemaname", None)
+            if schema_in(new) != PUBLIC:
+                item["schemaname"] = schema_in(new)
+            if bare(new) != old:
+                item.setdefault("alias", {"aliasname": old})
+    for reference in find(body, "ColumnRef"):  # schema.relation.column: by the alias
+        if _words(reference["fields"])[-3:-1] == [schema, old]:
+            del reference["fields"][:-2]
     return _checked(view, body, select, after)
+
+
+def of_schema(sql: str, old: str, new: str) -> str:
+    """An expression where a schema has another name."""
+    node = copy.deepcopy(parse_expression(sql))
+    _rename_schema(node, old, new)
+    return text_of(node)
+
+
+def view_of_schema(view: View, old: str, new: str) -> str:
+    """A view's text where a schema has another name; `check_answer` says whether it is right."""
+    body = _tree(view)
+    _rename_schema(body, old, new)
+    return query_text(body)
+
+
+def check_answer(view: View, text: str, names: Names, after: Names) -> None:
+    """Raises SqlError: under its new text it cannot be read, or answers something else."""
+    parsed = parse(text)
+    assert parsed is not None
+    _checked(view, parsed.body, _bound(view, names), after)
+
+
+_NUMBERED: Final = ("nextval", "currval", "setval")
+
+
+def _rename_schema(node: Node, old: str, new: str) -> None:
+    for item in find(node, "RangeVar"):
+        if item.get("schemaname") == old:
+            item["schemaname"] = new
+    for kind in ("typeName", "TypeName"):
+        for named in find(node, kind):
+            _rename_word(named.get("names", []), -2, old, new)
+    for reference in find(node, "ColumnRef"):
+        _rename_word(reference["fields"], -3, old, new)
+    for cast in find(node, "TypeCast"):
+        if strings(cast["typeName"].get("names"))[-1:] == ["regclass"]:
+            _rename_held(cast["arg"], old, new)
+    for call in find(node, "FuncCall"):
+        _rename_word(call["funcname"], -2, old, new)
+        if strings(call["funcname"])[-1] in _NUMBERED and call.get("args"):
+            _rename_held(call["args"][0], old, new)
+
+
+def _rename_word(words: list[Node], at: int, old: str, new: str) -> None:
+    if len(words) >= -at and words[at].get("String", {}).get("sval") == old:
+        words[at] = {"String": {"sval": new}}
+
+
+def _rename_held(constant: Node, old: str, new: str) -> None:
+    """The text that names a relation."""
+    held = constant.get("A_Const", {}).get("sval")
+    if held is not None:
+        name = read_relation(held.get("sval", ""))
+        if schema_in(name) == old:
+            held["sval"] = f"{quote_ident(new)}.{quote_ident(bare(name))}"
+
+
+def _words(nodes: Sequence[Node]) -> list[str | None]:
+    return [node.get("String", {}).get("sval") for node in nodes]
 
 
 def _tree(view: View) -> Node:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from sqlproxy.pgcatalog.static import load
+from sqlproxy.rows.naming import PUBLIC as PUBLIC_SCHEMA
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.schema import PUBLIC, Column, ForeignKey, Index, Table
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
@@ -164,10 +166,16 @@ def _closed(sql: str, start: int) -> int:
     return 0
 
 
+def relation(one: Table) -> str:
+    """Its name, with its schema unless that is public."""
+    schema = schema_of(one.namespace)
+    return quoted(one.name) if schema == PUBLIC_SCHEMA else f"{quoted(schema)}.{quoted(one.name)}"
+
+
 def foreign_key(table: Table, key: ForeignKey, other: Table) -> str:
     text = (
         f"FOREIGN KEY ({listed(table.by_id(c).name for c in key.columns)}) REFERENCES "
-        f"{quoted(other.name)}({listed(other.by_id(c).name for c in key.referenced)})"
+        f"{relation(other)}({listed(other.by_id(c).name for c in key.referenced)})"
     )
     if action := _ACTIONS[key.on_update]:
         text += f" ON UPDATE {action}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kv.base.rights import OWNER
-from sqlproxy.front.types.registry import format_type
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.definitions import quoted
@@ -15,15 +15,16 @@ from sqlproxy.rows.schema import FunctionArgument, SqlFunction
 _SQL: Final = 14  # of pg_language
 
 
-def of_function(one: SqlFunction, rows: Rows) -> None:
+def of_function(one: SqlFunction, rows: Rows, named: Callable[[int], str]) -> None:
+    """`named`: a type, as it is shown."""
     arguments = one.arguments
     table = one.result == types.RECORD
     columns = one.columns if table else ()
     names = [*(a.name for a in arguments), *(name for name, _ in columns)]
-    identity = ", ".join(_shown(argument, default=False) for argument in arguments)
-    result = format_type(one.result)
+    identity = ", ".join(_shown(argument, named, default=False) for argument in arguments)
+    result = named(one.result)
     if table:
-        listed = ", ".join(f"{quoted(name)} {format_type(oid)}" for name, oid in columns)
+        listed = ", ".join(f"{quoted(name)} {named(oid)}" for name, oid in columns)
         result = f"TABLE({listed})"
     elif one.columns:
         result = f"SETOF {result}"
@@ -58,15 +59,17 @@ def of_function(one: SqlFunction, rows: Rows) -> None:
             "proargdefaults": ", ".join(defaults) or None,
             "prosrc": one.sql,
             "_result": result,
-            "_arguments": ", ".join(_shown(argument, default=True) for argument in arguments),
+            "_arguments": ", ".join(
+                _shown(argument, named, default=True) for argument in arguments
+            ),
             "_identity": identity,
         }
     )
 
 
-def _shown(argument: FunctionArgument, *, default: bool) -> str:
+def _shown(argument: FunctionArgument, named: Callable[[int], str], *, default: bool) -> str:
     said = f"{quoted(argument.name)} " if argument.name else ""
-    said += format_type(argument.oid)
+    said += named(argument.oid)
     if default and argument.default is not None:
         said += f" DEFAULT {argument.default}"
     return said

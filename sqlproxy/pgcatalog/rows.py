@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from sqlproxy.front.types.registry import format_type
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import definitions, oids, rights
 from sqlproxy.pgcatalog.contents import Contents, Named
@@ -47,6 +48,7 @@ from sqlproxy.rows.schema import (
     Table,
     View,
 )
+from sqlproxy.values import enums
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 _CAST: Final = re.compile(r"('(?:[^']|'')*')::([a-z]+)((?:\[\])?)")
@@ -84,8 +86,8 @@ def of_relation(facts: Facts, contents: Contents, one: Named | EnumType | SqlFun
         of_type(one, rows)
         return _owned(_in_schema(rows, one.namespace), one.id)
     if isinstance(one, SqlFunction):
-        of_function(one, rows)
-        return _owned(rows, one.id)
+        of_function(one, rows, lambda oid: _shown_type(contents, oid, format_type(oid)))
+        return _owned(_in_schema(rows, one.namespace), one.id)
     if isinstance(one, Table):
         _table(facts, contents, one, rows)
     elif isinstance(one, View):
@@ -129,6 +131,8 @@ def _in_schema(rows: Rows, namespace: str) -> Rows:
         row["typnamespace"], row["_text"] = oid, f"{shown}.{row['_text']}"
     for row in rows["pg_constraint"]:
         row["connamespace"] = oid
+    for row in rows["pg_proc"]:
+        row["pronamespace"] = oid
     for row in rows["pg_index"]:
         row["_def"] = row["_def"].replace(" ON public.", f" ON {shown}.", 1)
     return rows
@@ -172,21 +176,41 @@ def _owned(rows: Rows, id: int) -> Rows:
 
 def dependents(contents: Contents, changed: Iterable[int]) -> set[int]:
     """What else must be written anew: who refers to these by foreign keys or owns or is owned by
-    them.
+    them, or has one of these types.
     """
     found = set(changed)
+    kinds = {one.enum.oid for id, one in contents.types.items() if id in found}
+    kinds |= {enums.array_oid(oid) for oid in kinds}
     more: set[int] = set(found)
     for one in contents.relations.values():
         if isinstance(one, Table):
             others: set[int] = {key.table for key in one.foreign_keys}
             others |= {c.sequence for c in one.columns if c.sequence}
-            if others & found:
+            if others & found or any(_has(column, kinds) for column in one.columns):
                 more.add(one.id)
             if one.id in found:
                 more |= {o for o in others if o in contents.relations}
         elif isinstance(one, Sequence) and one.owned_by and one.owned_by[0] in found:
             more.add(one.id)
+    for by in contents.functions.values() if kinds else ():
+        if not kinds.isdisjoint([*(a.oid for a in by.arguments), *dict(by.columns).values()]):
+            more.add(by.id)
+        if by.result in kinds:
+            more.add(by.id)
     return more
+
+
+def _has(column: Column, kinds: set[int]) -> bool:
+    return bool(kinds) and enums.oid_in(column.type) in kinds
+
+
+def _shown_type(contents: Contents, oid: int, text: str) -> str:
+    """A type's name with its schema, unless that is public."""
+    for one in contents.types.values():
+        schema = schema_of(one.namespace)
+        if schema != PUBLIC_SCHEMA and oid in (one.enum.oid, enums.array_oid(one.enum.oid)):
+            return f"{quoted(schema)}.{text}"
+    return text
 
 
 # -- tables
@@ -373,7 +397,8 @@ def default_of(contents: Contents, column: Column) -> str | None:
     if column.default_sql is None:
         return None if column.default is None else _constant(column.default, column.type)
     text = column.default_sql.strip()
-    shown = types.format_type(types.by_name(column.type)[0].oid)
+    of = types.by_name(column.type)[0].oid
+    shown = _shown_type(contents, of, types.format_type(of))
     if _STRING.fullmatch(text):
         return f"{text}::{shown}"
     cast = _CAST.fullmatch(text)

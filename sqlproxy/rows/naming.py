@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
@@ -70,6 +70,32 @@ def schema_of(namespace: str) -> str:
 def is_temporary(schema: str) -> bool:
     """Whether it is the schema of what one session has for itself."""
     return schema == TEMPORARY or schema.startswith(f"{TEMPORARY}_")
+
+
+Reference: TypeAlias = str | list[str]
+"""What a procedure's arguments name: a name in the namespace that it is about, or [schema, name] in
+another one of its database."""
+
+
+def reference(name: str, of: str) -> Reference:
+    """A bound name, as the procedure that is about `of` is told it."""
+    return bare(name) if schema_in(name) == schema_in(of) else [schema_in(name), bare(name)]
+
+
+def place_of(namespace: str, named: object) -> tuple[str, str]:
+    """The namespace and the name that a reference means. Raises InvalidArgument."""
+    match named:
+        case str():
+            return namespace, named
+        case [str(schema), str(name)]:
+            return namespace_of(database_of(namespace), schema), name
+        case _:
+            raise InvalidArgument(f"a name, or [schema, name], is needed here, got {named!r:.80}")
+
+
+def shown_name(namespace: str, name: str) -> str:
+    """As messages show it: with its schema, unless that is public."""
+    return name if ":" not in namespace else f"{schema_of(namespace)}.{name}"
 
 
 class InSchema(str):

@@ -18,7 +18,7 @@ from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
-from sqlproxy.rows.naming import PUBLIC
+from sqlproxy.rows.naming import PUBLIC, bare
 from sqlproxy.rows.schema import Column, Index, Table
 from sqlproxy.tables.compile_rules import bound_condition, bound_value
 from sqlproxy.values import enums
@@ -28,12 +28,19 @@ from sqlproxy.values.errors import SqlError
 Holds = Callable[[Sequence[object]], bool]
 
 
+class _EverySchema:
+    """Of users'. Whichever a type is in, it is that of a column."""
+
+    def __contains__(self, name: object) -> bool:
+        return name not in (PUBLIC, "pg_catalog", "information_schema")
+
+
 class OwnNames:
     """What a predicate may name beside the table's columns: the types of these, nothing else."""
 
     database = ""
     path = (PUBLIC,)
-    schemas: tuple[str, ...] = ()
+    schemas = _EverySchema()
     private = ""
     first: tuple[str, ...] = ()
 
@@ -46,7 +53,7 @@ class OwnNames:
                 self._enums[known.enum.name] = known.enum
 
     def enum(self, name: str) -> Enum | None:
-        return self._enums.get(name)
+        return self._enums.get(bare(name))
 
     def table(self, name: str) -> None:
         return None

@@ -35,13 +35,16 @@ invalid: Final = partial(refusal, kind=InvalidArgument)
 """A `refusal` of what was asked for, not of how things are."""
 
 
+DROP_TOO: Final = "Use DROP ... CASCADE to drop the dependent objects too."
+
+
 def dependents(what: str, found: list[str]) -> KvorumError:
     """2BP01: `what` ("table a") cannot be dropped without these ("view v depends on table a")."""
     return refusal(
         "2BP01",
         f"cannot drop {what} because other objects depend on it",
         detail="\n".join(found),
-        hint="Use DROP ... CASCADE to drop the dependent objects too.",
+        hint=DROP_TOO,
         code="HAS_DEPENDENTS",
     )
 

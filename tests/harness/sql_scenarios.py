@@ -184,6 +184,45 @@ async def _is_moved(place: Place, args: Any, happened: bool) -> Any:
     return None
 
 
+_SHELF, _STORE = "default:shelf", "default:store"
+
+
+async def _to_rename(place: Place) -> Any:
+    """A schema with a table, its index and its sequence, and a view of public over it."""
+    await _made(place)
+    await place.run("CreateNamespace", {"namespace": _SHELF})
+    columns = [{"name": "id", "type": "int4", "sequence": {}}, {"name": "v", "type": "text"}]
+    books = {"namespace": _SHELF, "name": "books", "columns": columns, "primary_key": ["id"]}
+    await place.run("CreateTable", {**books, "indexes": [{"columns": ["v"]}]})
+    read = "SELECT v FROM shelf.books"
+    view = {**NS, "name": "read", "sql": read, "columns": [["v", "text"]]}
+    await place.run("CreateView", {**view, "uses": [[["shelf", "books"], ["v"]]]})
+    table = await catalog.lookup(place.txn, _SHELF, "books")
+    place.before["id"] = table.id
+    number = str(table.column("id").default_sql)
+    texts = {sql: sql.replace("shelf.", "store.") for sql in (read, number)}
+    return {"namespace": _SHELF, "to": _STORE, "texts": texts}
+
+
+async def _schema_is_renamed(place: Place, args: Any, happened: bool) -> Any:
+    there, left = (_STORE, _SHELF) if happened else (_SHELF, _STORE)
+    table = await catalog.find(place.txn, there, "books")
+    if table is None or table.id != place.before["id"]:
+        return f"{table}"
+    wanted = {"books", "books_pkey", "books_v_idx", "books_id_seq"}
+    if (names := set(await relations.taken(place.txn, there))) != wanted:
+        return f"{names} are in {there}"
+    if kept := await relations.taken(place.txn, left):
+        return f"{kept} are in {left}, too"
+    schema = "store" if happened else "shelf"
+    view = await relations.find_relation(place.txn, "default", "read")
+    said = (getattr(view, "sql", ""), table.column("id").default_sql)
+    if not all(f"{schema}.books" in str(sql) for sql in said):
+        return f"{said}"
+    spaces = [one.name for one in await catalog.list_schemas(place.txn, "default")]
+    return None if spaces == ["default", there] else f"{spaces}"
+
+
 async def _column(place: Place) -> Any:
     await _made(place)
     checks = {"people_age_check": "years > 0"}
@@ -527,6 +566,7 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "DropSequence": (_a_sequence, _sequence_is_gone, "NOT_FOUND"),
     "RenameTable": (_renamed, _is_renamed, "NOT_FOUND"),
     "SetSchema": (_to_move, _is_moved, "NOT_FOUND"),
+    "RenameSchema": (_to_rename, _schema_is_renamed, "NAMESPACE_NOT_FOUND"),
     "RenameColumn": (_column, _column_is_renamed, "NOT_FOUND"),
     "TruncateTable": (_full, _is_empty),
     "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),

@@ -170,7 +170,7 @@ class AddColumn(FillsColumn):
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         column = replace(table.by_id(ctx.state["column"]), state=WRITE_ONLY)
-        there = await relations.list_relations(t, table.namespace)
+        there = await relations.list_database(t, table.namespace)
         indexed = any(column.id in i.used_ids for i in table.indexes)
         if indexed or views_over(there, table.id, column.id):
             ctx.state["kept"] = True

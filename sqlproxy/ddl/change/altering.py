@@ -33,7 +33,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.catalog.dropping import views_over
+from sqlproxy.catalog.dropping import described, views_over
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import Draft, check_primary, columns_in
@@ -97,7 +97,8 @@ class AlterTable(Change):
 
             check_meaning(table, altered, column_of(table, action))
         if kind == "set_default" and (name := action.get("sequence")):
-            wanted = Draft(altered, sequences=((str(action["column"]), str(name)),))
+            named = name if isinstance(name, list) else str(name)
+            wanted = Draft(altered, sequences=((str(action["column"]), named),))
             altered, _ = await resolve_declaration.with_sequences(t, altered, wanted, {})
         return done(_result(await self.write(t, altered)))
 
@@ -117,10 +118,10 @@ class AlterTable(Change):
                 return _result(changed)
         index = table.index(name)
         if index is not None and index.constraint:
-            there = await relations.list_relations(t, table.namespace)
+            there = await relations.list_database(t, table.namespace)
             lines = referring_lines(there, table, set(index.column_ids), f"constraint {name}")
             if lines:
-                raise dependents(f"constraint {name} on table {table.name}", lines)
+                raise dependents(f"constraint {name} on {described(table)}", lines)
             plain = tuple(
                 replace(i, constraint=False, primary=False, deferrable=False, deferred=False)
                 if i.id == index.id
@@ -221,7 +222,7 @@ def referring_lines(
 ) -> list[str]:
     """The foreign keys that need exactly these columns to be unique."""
     return [
-        f"constraint {key.name} on table {other.name} depends on {what} on table {table.name}"
+        f"constraint {key.name} on {described(other)} depends on {what} on {described(table)}"
         for other in there.tables
         for key in other.foreign_keys
         if key.table == table.id and set(key.referenced) == columns
@@ -378,12 +379,12 @@ def _set_type(table: Table, action: Mapping[str, object]) -> Table:
 
 async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> None:
     """Raises Refused (0A000), as PostgreSQL does."""
-    there = await relations.list_relations(t, table.namespace)
+    there = await relations.list_database(t, table.namespace)
     if views := views_over(there, table.id, column.id):
         raise refusal(
             "0A000",
             "cannot alter type of a column used by a view or rule",
-            detail=f'view {views[0].name} depends on column "{column.name}"',
+            detail=f'{described(views[0])} depends on column "{column.name}"',
         )
     for other in table.columns:
         if column.id in other.uses and other.derived:

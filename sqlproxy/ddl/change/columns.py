@@ -22,7 +22,7 @@ from procedures.engine.procedure import Outcome, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.catalog.dropping import views_over
+from sqlproxy.catalog.dropping import described, views_over
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.altering import column_of, referring_lines
 from sqlproxy.ddl.change.states import Change, ChangeServices
@@ -74,20 +74,21 @@ class DropColumn(Change):
                 f'dropping column "{column.name}" of the primary key is not supported: '
                 "rows lie by it",
             )
-        there = await relations.list_relations(t, table.namespace)
-        what = f"column {column.name} of table {table.name}"
+        there = await relations.list_database(t, table.namespace)
+        of = described(table)
+        what = f"column {column.name} of {of}"
         derived = [c for c in table.columns if column.id in c.uses and c.derived]
         generated = [c for c in table.columns if column.id in c.uses and not c.derived]
         views = views_over(there, table.id, column.id)
-        lines = [f"view {view.name} depends on {what}" for view in views]
-        lines += [f"column {c.name} of table {table.name} depends on {what}" for c in generated]
+        lines = [f"{described(view)} depends on {what}" for view in views]
+        lines += [f"column {c.name} of {of} depends on {what}" for c in generated]
         for index in table.indexes:
             if index.unique and not index.where and column.id in index.column_ids:
                 lines += referring_lines(there, table, set(index.column_ids), f"index {index.name}")
         if lines and (not cascade or len(lines) > len(generated)):
             # views and foreign keys of other tables are dropped by name first
             raise dependents(what, lines)
-        result = [f"column {c.name} of table {table.name}" for c in generated]
+        result = [f"column {c.name} of {of}" for c in generated]
         return [column, *generated, *derived], result
 
     @step

@@ -19,7 +19,7 @@ validate, at (key), rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import with_parts
 from sqlproxy.ddl.steps import CatalogTxn, name_in
 from sqlproxy.rows import rows
-from sqlproxy.rows.naming import first_free
+from sqlproxy.rows.naming import first_free, place_of
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, Column, ForeignKey, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.refusals import invalid
@@ -58,10 +58,11 @@ def register(registry: Registry, services: ChangeServices) -> None:
 
 def locks(args: Any) -> list[Lock]:
     """The table, and the one that it shall refer to."""
-    namespace, names = name_in(args, "namespace"), [name_in(args, "name")]
-    if args.get("foreign_key"):
-        names.append(name_in(args["foreign_key"], "table"))
-    return [exclusive(f"table/{namespace}/{one}") for one in dict.fromkeys(names)]
+    namespace = name_in(args, "namespace")
+    places = [(namespace, name_in(args, "name"))]
+    if isinstance(key := args.get("foreign_key"), Mapping):
+        places.append(place_of(namespace, key.get("table")))
+    return [exclusive(f"table/{space}/{one}") for space, one in dict.fromkeys(places)]
 
 
 @procedure("AddConstraint", locks=locks)
@@ -238,7 +239,7 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
     from sqlproxy.tables.compile_rules import rules_of
     from sqlproxy.values.errors import SqlError
 
-    there = await relations.list_relations(t, table.namespace)
+    there = await relations.list_database(t, table.namespace)
     alone = replace(table, checks=(check,), columns=_plain_columns(table))
     rules = rules_of(alone, Declared(there, 0), Style())
     codec, (_, holds), env = rows.codec(table), rules.checks[0], Env()

@@ -31,7 +31,7 @@ ctx.state: tables (ids that the label was declared to, or renamed in), told (Ren
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from procedures.engine.procedure import Lock, Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import check_unused, says, says_type, texts_of, users_of
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.ddl_objects import rename_locks
@@ -56,11 +57,11 @@ from sqlproxy.ddl.steps import (
     table_locks,
 )
 from sqlproxy.rows.naming import check_sql_name
-from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
+from sqlproxy.rows.schema import DROPPING, EnumType
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError
-from sqlproxy.values.refusals import dependents, invalid, refusal
+from sqlproxy.values.refusals import invalid, refusal
 
 _CREATE_FIELDS: Final = frozenset({"namespace", "name", "labels", "owner"})
 _DROP_FIELDS: Final = frozenset({"namespace", "name", "names", "if_exists", "cascade"})
@@ -98,35 +99,6 @@ async def found_type(t: CatalogTxn, namespace: str, name: str) -> EnumType:
         return there
     await catalog.lookup_namespace(t, namespace)
     raise no_type(name)
-
-
-def users_of(tables: tuple[Table, ...], oid: int) -> Iterator[tuple[Table, Column]]:
-    """The columns that have the type, or arrays of it."""
-    for table in tables:
-        for column in table.columns:
-            if enums.oid_in(column.type) == oid:
-                yield table, column
-
-
-def texts_of(there: Relations) -> Iterator[tuple[str, str]]:
-    """What is kept as SQL, and whose it is."""
-    for table in there.tables:
-        for check in table.checks:
-            yield f"constraint {check.name} on table {table.name}", check.sql
-        for index in table.indexes:
-            if index.where:
-                yield f"index {index.name}", index.where
-        for column in table.columns:
-            for sql in (column.default_sql, column.generated, column.on_update):
-                if sql:
-                    yield f"column {column.name} of table {table.name}", sql
-    for view in there.views:
-        yield f"view {view.name}", view.sql
-
-
-def says(sql: str, word: str) -> bool:
-    """Whether a text may name this: rather once too often."""
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sql, re.IGNORECASE) is not None
 
 
 @procedure("CreateEnum", locks=table_locks)
@@ -175,44 +147,12 @@ class DropEnum:
                 missing.append(name)
             else:
                 raise no_type(name)
-        there = await relations.list_relations(t, namespace, creating=True)
+        there = await relations.list_database(t, namespace, creating=True)
         for one in found:
-            _check_unused(there, one.enum, cascade=bool(args.get("cascade")))
+            check_unused(there, one, cascade=bool(args.get("cascade")))
             await relations.drop_name(t, namespace, one.name)
         names = [one.name for one in found]
         return done({"namespace": namespace, "dropped": names, "missing": missing})
-
-
-def _check_unused(there: Relations, enum: Enum, *, cascade: bool) -> None:
-    shown = f"type {enums.quoted(enum.name)}"
-    lines = [
-        f"column {column.name} of table {table.name} depends on {shown}"
-        for table, column in users_of(there.tables, enum.oid)
-    ]
-    for one in there.functions:
-        types = [*(arg.oid for arg in one.arguments), one.result, *(of for _, of in one.columns)]
-        if not {enum.oid, enums.array_oid(enum.oid)}.isdisjoint(types):
-            lines.append(f"function {one.title} depends on {shown}")
-    for view in there.views:
-        lines += [
-            f"view {view.name} depends on {shown}"
-            for _, kind in view.columns[:1]
-            if any(enums.oid_in(of) == enum.oid for _, of in view.columns)
-        ]
-    if not lines:
-        lines += [
-            f"{whose} depends on {shown}" for whose, sql in texts_of(there) if says(sql, enum.name)
-        ]
-    if lines and cascade:
-        raise refusal(
-            "0A000",
-            f"DROP TYPE … CASCADE is not supported while {lines[0]}",
-            detail="\n".join(lines),
-            hint="Drop the columns first.",
-            code="HAS_DEPENDENTS",
-        )
-    if lines:
-        raise dependents(shown, lines)
 
 
 class _Changes(Change):
@@ -222,7 +162,9 @@ class _Changes(Change):
         """This version of a type, and all tables with it. Their ids."""
         await relations.put_type(t, one)
         found = []
-        for table in await catalog.list_tables(t, one.namespace):
+        spaces = await catalog.list_schemas(t, one.namespace)
+        every = [table for s in spaces for table in await catalog.list_tables(t, s.name)]
+        for table in every:
             if table.state != DROPPING and any(True for _ in users_of((table,), one.enum.oid)):
                 changed = replace(table, version=table.version + 1)
                 await catalog.write(t, changed, awaited=awaited)
@@ -244,7 +186,7 @@ class RenameEnum(_Changes):
         t = await CatalogTxn.of(ctx)
         namespace, to = name_in(args, "namespace"), name_in(args, "to")
         one = await found_type(t, namespace, name_in(args, "name"))
-        there = await relations.list_relations(t, namespace, creating=True)
+        there = await relations.list_database(t, namespace, creating=True)
         enum = one.enum
         if "label" in args:
             changed = self._labelled(enum, name_in(args, "label"), to)
@@ -254,7 +196,7 @@ class RenameEnum(_Changes):
             check_sql_name("type", to)
             await relations.check_free_type(t, namespace, to)
             there = await self._defaults(t, there, enum, {})
-            _check_texts(there, enum.name)
+            _check_texts(there, one)
             await relations.drop_name(t, namespace, one.name)
             changed = replace(enum, name=to, version=enum.version + 1)
         renamed = "label" in args
@@ -282,7 +224,7 @@ class RenameEnum(_Changes):
         t = await CatalogTxn.of(ctx)
         one = await found_type(t, ctx.args["namespace"], ctx.args["name"])
         was, to = ctx.args["label"], ctx.args["to"]
-        there = await relations.list_relations(t, one.namespace, creating=True)
+        there = await relations.list_database(t, one.namespace, creating=True)
         await self._defaults(t, there, one.enum, {to: was})
         await self.put(t, replace(one, enum=self._labelled(one.enum, to, was)), awaited=True)
 
@@ -342,12 +284,12 @@ def _labels_in(sql: str, label: str) -> bool:
     return False
 
 
-def _check_texts(there: Relations, name: str = "", *, label: str = "") -> None:
+def _check_texts(there: Relations, one: EnumType | None = None, *, label: str = "") -> None:
     """No text that is kept may say the type's old name, or the old label of a type that is used;
     but for defaults that are the label itself, which were written anew. Raises Refused.
     """
     for whose, sql in texts_of(there):
-        if says(sql, name) if name else _labels_in(sql, label):
+        if says_type(sql, one) if one is not None else _labels_in(sql, label):
             raise refusal(
                 "0A000",
                 f"{whose} says the old name, and its text is not written anew",

@@ -46,16 +46,20 @@ async def fill(
     name for users. Raises InvalidArgument with the SQLSTATE of what an expression failed with.
     """
     # Reading SQL costs 60 MB and a moment, so a master that computes nothing never loads it.
-    from sqlproxy.declared.database import Declared
+    from sqlproxy.declared.database import Declared, name_of
     from sqlproxy.pg.style import Style
     from sqlproxy.tables.compile_rules import rules_of
     from sqlproxy.values.errors import SqlError
 
-    there = await relations.list_relations(t, table.namespace)
+    there = await relations.list_database(t, table.namespace)
     declared = Declared(there, 0)
     place = next(at for at, column in enumerate(table.columns) if column.id == number)
     column = table.columns[place]
-    owned = {one.owned_by[1]: one.name for one in there.sequences if one.owned_by}
+    owned = {
+        one.owned_by[1]: name_of(one)
+        for one in there.sequences
+        if one.owned_by and one.owned_by[0] == table.id
+    }
     try:
         rules = rules_of(alone(table, number), declared, Style(), owned)
         generated = column.generated is not None

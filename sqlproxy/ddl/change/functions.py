@@ -14,7 +14,8 @@ Deliberately missing: DROP … CASCADE of a function that is in use (0A000).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,18 +25,18 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import texts_of
 from sqlproxy.catalog.relations import Relations
-from sqlproxy.ddl.change.enum_types import says, texts_of
 from sqlproxy.ddl.steps import (
     CatalogTxn,
     drop_locks,
     known_fields,
     name_in,
-    names_to_drop,
+    places_to_drop,
     table_locks,
 )
 from sqlproxy.front.types.registry import format_type
-from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.naming import PUBLIC, check_sql_name, schema_of, shown_name
 from sqlproxy.rows.schema import FunctionArgument, SqlFunction
 from sqlproxy.values.refusals import dependents, invalid, refusal
 
@@ -132,25 +133,43 @@ def _check_replaced(old: SqlFunction, new: SqlFunction) -> None:
         raise invalid(
             "42P13",
             "cannot change return type of existing function",
-            hint=f"Use DROP FUNCTION {_shown(old)} first.",
+            hint=f"Use DROP FUNCTION {shown_function(old)} first.",
         )
     for had, has in zip(old.arguments, new.arguments, strict=True):
         if had.name and had.name != has.name:
             raise invalid(
                 "42P13",
                 f'cannot change name of input parameter "{had.name}"',
-                hint=f"Use DROP FUNCTION {_shown(old)} first.",
+                hint=f"Use DROP FUNCTION {shown_function(old)} first.",
             )
         if had.default is not None and has.default is None:
             raise invalid(
                 "42P13",
                 "cannot remove parameter defaults from existing function",
-                hint=f"Use DROP FUNCTION {_shown(old)} first.",
+                hint=f"Use DROP FUNCTION {shown_function(old)} first.",
             )
 
 
-def _shown(one: SqlFunction) -> str:
-    return f"{one.title}({','.join(format_type(argument.oid) for argument in one.arguments)})"
+def shown_function(one: SqlFunction) -> str:
+    shown = ",".join(format_type(argument.oid) for argument in one.arguments)
+    return f"{shown_name(one.namespace, one.title)}({shown})"
+
+
+def check_uncalled(
+    there: Relations, one: SqlFunction, gone: Container[int], *, cascade: bool = False
+) -> None:
+    """Raises Refused (2BP01; 0A000 with `cascade`): something that stays names the function."""
+    lines = list(_users_of(there, one, gone))
+    if lines and cascade:
+        raise refusal(
+            "0A000",
+            f"DROP FUNCTION … CASCADE is not supported while {lines[0]}",
+            detail="\n".join(lines),
+            hint="Drop what uses it first.",
+            code="HAS_DEPENDENTS",
+        )
+    if lines:
+        raise dependents(f"function {shown_function(one)}", lines)
 
 
 @procedure("DropFunction", locks=drop_locks)
@@ -166,41 +185,41 @@ class DropFunction:
         await catalog.hold_namespace(t, namespace)
         found: list[SqlFunction] = []
         missing = []
-        for name in names_to_drop(args):
-            one = await relations.find_function(t, namespace, name)
+        for space, name in places_to_drop(args):
+            one = await relations.find_function(t, space, name)
             if one is not None:
                 found.append(one)
             elif args.get("if_exists"):
                 missing.append(name)
             else:
                 raise refusal("42883", f"function {name} does not exist", kind=NotFound, name=name)
-        there = await relations.list_relations(t, namespace, creating=True)
+        there = await relations.list_database(t, namespace, creating=True)
         gone = {one.id for one in found}
         for one in found:
-            lines = list(_users_of(there, one, gone))
-            if lines and args.get("cascade"):
-                raise refusal(
-                    "0A000",
-                    f"DROP FUNCTION … CASCADE is not supported while {lines[0]}",
-                    detail="\n".join(lines),
-                    hint="Drop what uses it first.",
-                    code="HAS_DEPENDENTS",
-                )
-            if lines:
-                raise dependents(f"function {_shown(one)}", lines)
-            await relations.drop_name(t, namespace, one.name)
+            check_uncalled(there, one, gone, cascade=bool(args.get("cascade")))
+            await relations.drop_name(t, one.namespace, one.name)
         names = [one.name for one in found]
         return done({"namespace": namespace, "dropped": names, "missing": missing})
 
 
-def _users_of(there: Relations, one: SqlFunction, gone: set[int]) -> Iterator[str]:
-    """What names it, unless another function has the same name."""
+def _users_of(there: Relations, one: SqlFunction, gone: Container[int]) -> Iterator[str]:
+    """What names it, unless another function of its schema has the same name."""
     left = [other for other in there.functions if other.id not in gone]
-    if any(other.title == one.title for other in left):
+    if any((other.namespace, other.title) == (one.namespace, one.title) for other in left):
         return
     for whose, sql in texts_of(there):
-        if says(sql, one.title):
-            yield f"{whose} depends on function {_shown(one)}"
+        if _calls(sql, one, schema_of(one.namespace) == PUBLIC):
+            yield f"{whose} depends on function {shown_function(one)}"
     for other in left:
-        if says(other.sql, one.title):
-            yield f"function {_shown(other)} depends on function {_shown(one)}"
+        if _calls(other.sql, one, True):
+            yield f"function {shown_function(other)} depends on function {shown_function(one)}"
+
+
+def _calls(sql: str, one: SqlFunction, bare: bool) -> bool:
+    """Whether a text may call it: rather once too often. `bare`: also where it says no schema."""
+    word = r'"(?:[^"]|"")+"|\w+'
+    found = re.finditer(
+        rf'(?<![\w"])(?:({word})\s*\.\s*)?"?{re.escape(one.title)}"?\s*\(', sql, re.IGNORECASE
+    )
+    schemas = {(call[1] or "").strip('"').lower() for call in found}
+    return schema_of(one.namespace).lower() in schemas or (bare and "" in schemas)

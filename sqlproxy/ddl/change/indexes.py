@@ -310,7 +310,7 @@ class CreateIndex(Change):
         table = await self.find(t, ctx)
         index = index_of(table, ctx.state["index"])
         columns = set(index.column_ids)
-        there = await relations.list_relations(t, table.namespace)
+        there = await relations.list_database(t, table.namespace)
         others = (set(ids) for name, ids in table.unique_sets() if name != index.name)
         needed = index.immediate and not index.where and columns not in others
         keys = _keys(there)

@@ -39,6 +39,7 @@ from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import described
 from sqlproxy.ddl.change.adding import FillsColumn
 from sqlproxy.ddl.change.altering import check_type_readers, column_of, stored_in, with_column
 from sqlproxy.ddl.change.states import Change, ChangeServices
@@ -89,7 +90,7 @@ class ChangeType(FillsColumn):
         await check_type_readers(t, table, old)
         plain = _plain(table, args)
         kept = replace(table, indexes=tuple(i for i in table.indexes if i not in plain))
-        check_users(kept, old, (await relations.list_relations(t, table.namespace)).tables)
+        check_users(kept, old, (await relations.list_database(t, table.namespace)).tables)
         ctx.state["indexes"] = [index.name for index in plain]
         name = _NEW.format(table.next_column_id)
         wider = with_columns(table, [Column(0, name, resolve(name_in(args, "type")).name)])
@@ -246,7 +247,7 @@ def check_users(table: Table, column: Column, tables: Iterable[Table]) -> None:
     users += [f"constraint {k.name}" for k in table.foreign_keys if column.id in k.columns]
     for other in tables:
         users += [
-            f"constraint {k.name} of table {other.name}"
+            f"constraint {k.name} of {described(other)}"
             for k in other.foreign_keys
             if k.table == table.id and column.id in k.referenced and other.id != table.id
         ]

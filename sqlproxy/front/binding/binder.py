@@ -17,7 +17,12 @@ from sqlproxy.front.binding.casting import Coercer
 from sqlproxy.front.binding.functioncalls import FunctionCalls, no_sets
 from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Parameters, Scope
-from sqlproxy.front.binding.typenames import check_collation, function_name, type_of
+from sqlproxy.front.binding.typenames import (
+    check_collation,
+    function_name,
+    type_of,
+    with_schemas,
+)
 from sqlproxy.front.bound.exprs import (
     Among,
     AnyAll,
@@ -832,6 +837,12 @@ class Binder:
         return arg
 
     # -- casts
+
+    def kept(self, node: Node) -> Node:
+        """The tree of a declaration, bound, as others read its text: in other zones, on another
+        path.
+        """
+        return with_schemas(self.casts.settled(node), self.names, self.calls.inlining.called)
 
     def _cast(self, body: Node, scope: Scope) -> Expr:
         oid, typmod = type_of(body["typeName"], self.names)

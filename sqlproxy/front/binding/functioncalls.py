@@ -153,7 +153,8 @@ class FunctionCalls:
     def bind(self, body: Node, scope: Scope) -> Expr:
         pos = at(body)
         words = strings(body["funcname"])
-        if len(words) > 1 and words[-2] not in _SCHEMAS:
+        own = len(words) > 1 and words[-2] not in _SCHEMAS
+        if own and words[-2] not in self.binder.names.schemas:
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
         if (other := self._inlined(words, body, scope)) is not None:
@@ -167,7 +168,8 @@ class FunctionCalls:
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
             )
             return self._ordered_set(found, args, ordered, body, scope)
-        if words[0] != "public" and (cast := self._as_cast(name, args, body)) is not None:
+        plain = words[0] != "public" and not own
+        if plain and (cast := self._as_cast(name, args, body)) is not None:
             return cast
         variadic = bool(body.get("func_variadic"))
         found = self._resolved(words, args, variadic, pos)

@@ -29,6 +29,7 @@ from sqlproxy.front.types import resolve
 from sqlproxy.front.types.registry import FUNCTIONS, Proc, format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT, IMPLICIT
 from sqlproxy.pg import oids
+from sqlproxy.rows.naming import PUBLIC, named, schema_of
 from sqlproxy.rows.schema import SqlFunction
 from sqlproxy.values.errors import (
     AMBIGUOUS_FUNCTION,
@@ -75,14 +76,16 @@ class Inlining:
     ) -> None:
         self._names, self._casts, self._needs, self._expr = names, casts, needs, expr
         self._depth = self._count = 0
+        self.called: dict[int, str] = {}
+        """Where the statement itself calls one that only its path finds, and in which schema. What
+        views and functions say is read on the path public, so none of theirs is in here.
+        """
 
     # -- which function is meant
 
     def chosen(self, words: Sequence[str], body: Node, scope: Scope) -> Chosen | None:
         """The function of users' that a call means; None: it is none of theirs. Raises SqlError."""
-        if len(words) > 1 and words[-2] == "pg_catalog":
-            return None
-        own = self._names.functions(words[-1])
+        own = self._found(words)
         if not own:
             return None
         pos = at(body)
@@ -94,7 +97,7 @@ class Inlining:
             for number, (one, spots) in enumerate(zip(own, places, strict=True))
             if spots is not None
         ]
-        known = () if by_name else FUNCTIONS.get(words[-1], ())
+        known = () if by_name or len(words) > 1 else FUNCTIONS.get(words[-1], ())
         if any(proc.args == types for proc in known):
             return None
         exact = any(proc.args == types for proc in procs)
@@ -116,7 +119,21 @@ class Inlining:
         args: list[Expr | None] = [None] * len(own[number].arguments)
         for place, arg in zip(places[number] or (), (*given, *by_name.values()), strict=True):
             args[place] = arg
+        schema = schema_of(own[number].namespace)
+        if self._depth == 0 and len(words) == 1 and schema != PUBLIC:
+            self.called[pos] = schema
         return Chosen(own[number], tuple(args), pos)
+
+    def _found(self, words: Sequence[str]) -> list[SqlFunction]:
+        """All of that name in its schema, or in those of the path: of those with the same arguments
+        the one that is found first.
+        """
+        path = words[-2:-1] or self._names.path
+        found: dict[str, SqlFunction] = {}
+        for schema in path:
+            for one in self._names.functions(named(schema, words[-1])):
+                found.setdefault(one.name, one)
+        return list(found.values())
 
     def _given(self, body: Node, scope: Scope) -> tuple[list[Expr], dict[str, Expr]]:
         given: list[Expr] = []
@@ -236,7 +253,7 @@ class Inlining:
                     f"{SQL_INLINED_MAX} calls in a statement, {SQL_INLINED_DEPTH_MAX} in each "
                     "other, and none of itself.",
                 )
-            with self._needs.called():
+            with self._needs.called(schema_of(one.namespace)):
                 yield
         except SqlError as error:
             error.position = pos  # what it had is of the function's text

@@ -52,10 +52,12 @@ class Needs:
             self._owner = outer
 
     @contextmanager
-    def called(self) -> Iterator[None]:
-        """What is bound now is a function's, which runs as who asks, also inside a view: its owner
-        may put another body there.
+    def called(self, schema: str) -> Iterator[None]:
+        """What is bound now is a function's of that schema, which runs as who asks, also inside a
+        view: its owner may put another body there.
         """
+        if self._owner is None:
+            self._found[Need(0, "U", schema=schema)] = None
         outer, self._owner = self._owner, None
         try:
             yield

@@ -92,7 +92,7 @@ class Names(Protocol):
         ...
 
     def functions(self, title: str) -> Sequence[SqlFunction]:
-        """Those of users' of that name."""
+        """Those of users' of that name, in its schema."""
         ...
 
     def index(self, name: str) -> Table | None:

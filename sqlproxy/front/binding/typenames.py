@@ -4,15 +4,16 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from sqlproxy.front.binding.scope import Names
-from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, at, find, strings, unwrap
 from sqlproxy.front.types.registry import TYPE_BY_NAME, array_of, category, element_of, format_type
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
-from sqlproxy.rows.naming import named
+from sqlproxy.rows.naming import PUBLIC, named
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
     INVALID_PARAMETER,
@@ -77,6 +78,31 @@ def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
                 UNDEFINED_OBJECT, f'could not find array type for data type "{name}"', position=pos
             )
     return oid, typmod
+
+
+def with_schemas(node: Node, names: Names, called: Mapping[int, str]) -> Node:
+    """The tree with the schemas of users' types and functions that the path alone finds. `called`:
+    those of functions, by the places of the calls.
+    """
+    if names.path == (PUBLIC,):
+        return node
+    found = deepcopy(node)
+    for kind in ("typeName", "TypeName"):
+        for body in find(found, kind):
+            words = strings(body.get("names"))
+            if len(words) == 1 and words[0] not in TYPE_BY_NAME:
+                path = (one for one in names.path if names.enum(named(one, words[0])) is not None)
+                if (schema := next(path, PUBLIC)) != PUBLIC:
+                    body["names"] = _words(schema, words[0])
+    for body in find(found, "FuncCall"):
+        words, schema = strings(body.get("funcname")), called.get(at(body), PUBLIC)
+        if len(words) == 1 and schema != PUBLIC:
+            body["funcname"] = _words(schema, words[0])
+    return found
+
+
+def _words(*words: str) -> list[Node]:
+    return [{"String": {"sval": word}} for word in words]
 
 
 def check_collation(words: Sequence[str], oid: int, pos: int = 0) -> None:

@@ -249,7 +249,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`kind`: table, view, sequence, index, type, column, constraint; `part`: of the last two."""
+    """`kind`: table, view, sequence, index, type, schema, column, constraint; `part`: of the last
+    two.
+    """
 
     kind: str
     relation: str

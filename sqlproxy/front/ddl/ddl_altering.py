@@ -152,7 +152,7 @@ class Alterations:
             expr, uses = self.ddl.clauses.over_columns(
                 body["raw_default"], item_columns(table), table.name, "transform expressions"
             )
-            using = text_of(self.ddl.binder.casts.settled(body["raw_default"]))
+            using = text_of(self.ddl.binder.kept(body["raw_default"]))
             plain = self._plain(body["raw_default"], column, (oid, typmod))
         else:
             expr = columns_of(table.name, (column,), 0)[0]

@@ -64,7 +64,7 @@ class Clauses:
             )
         folded = fold(found)
         value = folded.value if isinstance(folded, Const) else None
-        return value, text_of(self.binder.casts.settled(node))
+        return value, text_of(self.binder.kept(node))
 
     def _declared(self, clause: str) -> Any:
         return self.queries.within(clause)
@@ -92,7 +92,7 @@ class Clauses:
         self.binder.casts.must(expr, oids.BOOL, what="CHECK")
         return d.CheckDef(
             name=body.get("conname"),
-            sql=text_of(unqualified(self.binder.casts.settled(body["raw_expr"]))),
+            sql=text_of(unqualified(self.binder.kept(body["raw_expr"]))),
             columns=used,
             validated=not body.get("skip_validation", False),
         )
@@ -130,7 +130,7 @@ class Clauses:
             raise SqlError("42P17", "functions in index expression must be marked IMMUTABLE")
         if expr.oid == oids.UNKNOWN or not used:
             raise unsupported("an index over a constant")
-        text = text_of(unqualified(self.binder.casts.settled(node)))
+        text = text_of(unqualified(self.binder.kept(node)))
         if self._usually(text, table) != expr:
             raise unsupported(
                 "an index over an expression whose constants depend on settings of the session",
@@ -157,7 +157,7 @@ class Clauses:
         expr = self.binder.casts.must(expr, oids.BOOL, what="WHERE")
         if not immutable(expr):
             raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
-        text = text_of(unqualified(self.binder.casts.settled(node)))
+        text = text_of(unqualified(self.binder.kept(node)))
         if self._usually(text, table, condition=True) != expr:
             raise unsupported(
                 "an index predicate whose constants depend on settings of the session",

@@ -220,7 +220,7 @@ class Definitions:
             if any(column == c for c, _ in columns):
                 raise twice(column)
             columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
-        query = with_targets(self.binder.casts.settled(query), select)
+        query = with_targets(self.binder.kept(query), select)
         query = with_names(query, [t.name for t in select.targets], [c for c, _ in columns])
         uses, notice = uses_of(select), ""
         if any(number >= FIRST_PRIVATE_TABLE for number, _ in uses) and not self._private(name):
@@ -312,12 +312,7 @@ class Definitions:
         name = body.get("schemaname") or owner or ""
         if body.get("schemaElts"):
             raise unsupported("what is made within CREATE SCHEMA", hint="Make it afterwards.")
-        if name.startswith("pg_") or name in SYSTEM:
-            raise SqlError(
-                "42939",
-                f'unacceptable schema name "{name}"',
-                detail="The system has schemas of such names.",
-            )
+        _check_own_schema(name)
         if name != PUBLIC and name not in self.names.schemas:
             check_schema_name(name)
             return d.CreateSchema(name, owner, bool(body.get("if_not_exists")))
@@ -426,9 +421,25 @@ class Definitions:
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
         return d.SetSchema(kind, None if there is None else name, schema)
 
+    def _rename_schema(self, old: str, new: str) -> d.Rename:
+        schemas = self.names.schemas
+        if old == PUBLIC:
+            raise unsupported("renaming the schema public", hint="Make another one beside it.")
+        if old in SYSTEM or is_temporary(old):
+            raise SqlError("42501", f"permission denied for schema {old}")
+        if old not in schemas:
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{old}" does not exist')
+        if new == PUBLIC or new in schemas:
+            raise SqlError("42P06", f'schema "{new}" already exists')
+        _check_own_schema(new)
+        check_schema_name(new)
+        return d.Rename("schema", old, new)
+
     def rename(self, body: Node) -> d.Rename:
         if body["renameType"] == "OBJECT_TYPE":
             return ddl_types.rename(body, self.names)
+        if body["renameType"] == "OBJECT_SCHEMA":
+            return self._rename_schema(body["subname"], body["newname"])
         kinds = {
             "OBJECT_TABLE": "table",
             "OBJECT_VIEW": "view",
@@ -444,6 +455,16 @@ class Definitions:
         relation = check_schema(body["relation"], self.names)
         missing_ok = bool(body.get("missing_ok"))
         return d.Rename(kind, relation, body["newname"], body.get("subname", ""), missing_ok)
+
+
+def _check_own_schema(name: str) -> None:
+    """Raises SqlError (42939)."""
+    if name.startswith("pg_") or name in SYSTEM:
+        raise SqlError(
+            "42939",
+            f'unacceptable schema name "{name}"',
+            detail="The system has schemas of such names.",
+        )
 
 
 def _names_of(one: Table | View | SequenceRow) -> tuple[str, ...]:

@@ -24,8 +24,15 @@ from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
-from sqlproxy.rows.naming import PUBLIC
-from sqlproxy.rows.schema import FunctionArgument, SqlFunction
+from sqlproxy.rows.naming import (
+    bare,
+    is_temporary,
+    named,
+    namespace_of,
+    schema_in,
+    schema_of,
+)
+from sqlproxy.rows.schema import FunctionArgument, SqlFunction, Table
 from sqlproxy.rows.schema import function_name as catalog_name
 from sqlproxy.values.errors import (
     AMBIGUOUS_FUNCTION,
@@ -55,7 +62,8 @@ def create(body: Node, queries: Queries) -> d.CreateFunction:
     if body.get("is_procedure"):
         raise unsupported("CREATE PROCEDURE", hint=_INSTEAD)
     names = queries.binder.names
-    title = _title(strings(body["funcname"]), names)
+    name = _title(strings(body["funcname"]), names)
+    title = bare(name)
     options = _options(body)
     returns = body.get("returnType", {})
     if strings(returns.get("names"))[-1:] in (["trigger"], ["event_trigger"]):
@@ -64,7 +72,7 @@ def create(body: Node, queries: Queries) -> d.CreateFunction:
     result, columns = _result(title, returns, out, names, table=table)
     one = SqlFunction(
         id=0,
-        namespace=names.database,
+        namespace=namespace_of(names.database, schema_in(name)),
         title=title,
         arguments=arguments,
         result=result,
@@ -85,14 +93,16 @@ def create(body: Node, queries: Queries) -> d.CreateFunction:
 
 
 def _title(given: list[str], names: Names) -> str:
-    """In public, whatever the path."""
-    schema = given[-2] if len(given) > 1 else PUBLIC
-    if schema in names.schemas:
-        raise unsupported("a function in another schema than public")
-    reference: Node = {"relname": given[-1], "schemaname": schema}
+    """The name of one that is made. Raises SqlError (3F000)."""
+    reference: Node = {"relname": given[-1]}
+    if len(given) > 1:
+        reference["schemaname"] = given[-2]
     if len(given) > 2:
         reference["catalogname"] = given[-3]
-    return check_schema(reference, names)
+    found = check_schema(reference, names, made=True)
+    if is_temporary(schema_in(found)):
+        raise unsupported("a temporary function")
+    return found
 
 
 def _options(body: Node) -> dict[str, Any]:
@@ -161,7 +171,7 @@ def _default(node: Node, oid: int, queries: Queries) -> str:
             f"argument of DEFAULT must be type {format_type(oid)}, not type "
             f"{format_type(bound.oid)}",
         )
-    return text_of(node)
+    return text_of(queries.binder.kept(node))
 
 
 def _result(
@@ -183,10 +193,16 @@ def _result(
     given = strings(returns.get("names"))
     if given[-1:] == ["void"]:
         raise unsupported("a function that returns nothing", hint=_INSTEAD)
-    if rows and given[:-1] in ([], ["public"]) and (of := names.table(given[-1])) is not None:
+    if rows and (of := _table(given, names)) is not None:
         return oids.RECORD, tuple((c.name, by_name(c.type)[0].oid) for c in shown(of))
     oid, _ = type_of(returns, names)
     return (oid, ((title, oid),)) if rows else (oid, ())
+
+
+def _table(given: list[str], names: Names) -> Table | None:
+    """The table whose rows have the type of that name."""
+    *schema, name = given
+    return names.table(named(schema[-1], name) if schema else names.searched(name))
 
 
 def _query(body: Node, options: dict[str, Any]) -> str:
@@ -225,10 +241,15 @@ def _query(body: Node, options: dict[str, Any]) -> str:
 
 def named_function(part: Node, names: Names) -> SqlFunction:
     """What an ObjectWithArgs names. Raises 42883, 42725."""
-    title, types = _meant(part, names)
-    own = names.functions(title)
+    given, types = _meant(part, names)
+    title = ".".join(given[-2:])
+    own = [
+        one
+        for schema in (given[-2:-1] or names.path)
+        for one in names.functions(named(schema, given[-1]))
+    ]
     if types is not None:
-        wanted = catalog_name(title, types)
+        wanted = catalog_name(given[-1], types)
         found = next((one for one in own if one.name == wanted), None)
         if found is None:
             raise SqlError(UNDEFINED_FUNCTION, f"function {_shown(title, types)} does not exist")
@@ -244,12 +265,16 @@ def named_function(part: Node, names: Names) -> SqlFunction:
     return own[0]
 
 
-def _meant(part: Node, names: Names) -> tuple[str, list[int] | None]:
-    """The name and the types of the arguments; None: they are not said."""
-    title = _title(strings(part["objname"]), names)
+def _meant(part: Node, names: Names) -> tuple[list[str], list[int] | None]:
+    """The words of the name, and the types of the arguments; None: they are not said. Raises
+    3F000.
+    """
+    given = strings(part["objname"])
+    if len(given) > 1:
+        _title(given, names)
     if part.get("args_unspecified"):
-        return title, None
-    return title, [type_of(one["TypeName"], names)[0] for one in part.get("objargs", ())]
+        return given, None
+    return given, [type_of(one["TypeName"], names)[0] for one in part.get("objargs", ())]
 
 
 def _shown(title: str, types: Sequence[int]) -> str:
@@ -262,12 +287,14 @@ def drop(body: Node, names: Names) -> d.DropFunctions | Ignored:
     skipped: list[str] = []
     for node in body["objects"]:
         try:
-            found.append(named_function(node["ObjectWithArgs"], names).name)
+            one = named_function(node["ObjectWithArgs"], names)
+            found.append(named(schema_of(one.namespace), one.name))
         except SqlError as error:
             if error.sqlstate != UNDEFINED_FUNCTION or not body.get("missing_ok"):
                 raise
-            title, types = _meant(node["ObjectWithArgs"], names)
-            skipped.append(f"function {_shown(title, types or ())} does not exist, skipping")
+            given, types = _meant(node["ObjectWithArgs"], names)
+            title = _shown(".".join(given), types or ())
+            skipped.append(f"function {title} does not exist, skipping")
     if not found:
         return Ignored("DROP FUNCTION", skipped[0], tuple(skipped[1:]))
     cascade = body.get("behavior") == "DROP_CASCADE"

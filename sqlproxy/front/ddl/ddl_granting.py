@@ -14,7 +14,7 @@ from sqlproxy.front.bound.statements import RoleOptions
 from sqlproxy.front.ddl.ddl_functions import named_function
 from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.syntax.syntax import Node, at, strings
-from sqlproxy.rows.naming import PUBLIC, named
+from sqlproxy.rows.naming import PUBLIC, named, schema_of
 from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     UNDEFINED_SCHEMA,
@@ -255,7 +255,8 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
 def owner(body: Node, names: Names) -> ChangeOwner:
     """ALTER DATABASE, SCHEMA, TYPE and FUNCTION … OWNER TO."""
     if body["objectType"] in ("OBJECT_FUNCTION", "OBJECT_ROUTINE"):
-        name = named_function(body["object"]["ObjectWithArgs"], names).name
+        one = named_function(body["object"]["ObjectWithArgs"], names)
+        name = named(schema_of(one.namespace), one.name)
         return ChangeOwner("function", name, role_name(body["newowner"]))
     if body["objectType"] == "OBJECT_TYPE":
         words = strings(body["object"]["List"]["items"])

@@ -265,7 +265,7 @@ class Draft:
         expr = self.clauses.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
         if not immutable(expr):
             raise SqlError("42P17", "generation expression is not immutable")
-        text = text_of(unqualified(self.clauses.binder.casts.settled(body["raw_expr"])))
+        text = text_of(unqualified(self.clauses.binder.kept(body["raw_expr"])))
         made = replace(self.columns[place], generated=text, uses=used)
         if made.default_sql is not None or made.identity or made.serial:
             raise SqlError(

@@ -25,7 +25,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
     check_args,
-    check_same_schema,
+    check_reference,
     column_args,
     foreign_key_args,
     index_args,
@@ -164,7 +164,8 @@ class Additions:
                 args = {"check": check_args(constraint), "not_valid": not constraint.validated}
                 self.parts.append(("AddConstraint", args))
             case _:
-                check_same_schema(name_of(self.table), constraint.table, "a foreign key to")
-                args = {"foreign_key": foreign_key_args(constraint)}
+                table = name_of(self.table)
+                check_reference(table, constraint.table)
+                args = {"foreign_key": foreign_key_args(constraint, table)}
                 args |= {"not_valid": not constraint.validated}
                 self.parts.append(("AddConstraint", args))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from sqlproxy.catalog.dropping import described
 from sqlproxy.ddl.change.altering import same_form
 from sqlproxy.declared.database import name_of
 from sqlproxy.front.binding.binder import Binder
@@ -27,7 +28,7 @@ from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.definitions.additions import add, is_addition
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
-    numbering_of,
+    numbered_by,
     placed_default,
     sequence_options,
 )
@@ -36,6 +37,7 @@ from sqlproxy.session.definitions.definition_jobs import (
     run,
     table_now,
     tell_cascaded,
+    together,
 )
 from sqlproxy.session.definitions.sequence_definitions import alter_sequence
 from sqlproxy.session.state.state import State
@@ -58,7 +60,8 @@ async def apply(session: State, table: str, actions: Sequence[d.Action]) -> None
 async def _apply(session: State, table: str, action: d.Action) -> None:
     match action:
         case d.DropColumn(name, missing_ok, cascade):
-            await _drop_column(session, table, name, cascade, missing_ok)
+            gone = await drop_column(session, table, name, cascade=cascade, missing_ok=missing_ok)
+            tell_cascaded(session, gone)
         case d.AddConstraint(constraint, index):
             assert isinstance(constraint, d.KeyDef)
             await _use_index(session, table, constraint, index)
@@ -84,8 +87,7 @@ async def _alter_column(session: State, table: str, action: d.Action) -> None:
             sql = placed_default(sql, await session.declared(), table)
             stored = None if default is None else there.column(column).resolved.to_stored(default)
             changes = {"column": column, "default_stored": stored, "default_sql": sql}
-            if (numbering := numbering_of(sql)) and schema_in(numbering) == schema_in(table):
-                changes["sequence"] = numbering
+            changes |= numbered_by(sql, table)
             await _alter(session, table, "set_default", **changes)
         case d.SetNullable(column, nullable):
             assert nullable, "SET NOT NULL is an addition"
@@ -230,32 +232,35 @@ async def _drop_references(
     for other, key in (await session.declared()).referring_to(table.id):
         if set(key.referenced) == columns or (not exactly and columns & set(key.referenced)):
             await _alter(session, name_of(other), "drop_constraint", constraint=key.name)
-            gone.append(f"constraint {key.name} on table {other.name}")
+            gone.append(f"constraint {key.name} on {described(other)}")
     return gone
 
 
-async def _drop_column(
-    session: State, table: str, name: str, cascade: bool, missing_ok: bool
-) -> None:
-    """With CASCADE, views over it and foreign keys to it go first, each by itself."""
+async def drop_column(
+    session: State, table: str, name: str, *, cascade: bool, missing_ok: bool = False
+) -> list[str]:
+    """With CASCADE, views over it and foreign keys to it go first, each by itself. What went along,
+    in words.
+    """
     there = await table_now(session, table)
     gone: list[str] = []
     if cascade and (column := next((c for c in there.visible if c.name == name), None)):
         declared = await session.declared()
-        views = [
-            name_of(view)
+        reading = [
+            view
             for view in declared.contents.relations.values()
             if isinstance(view, View) and (int(there.id), column.id) in _columns_read(view)
         ]
-        if views:
-            result = await run(session, "DropView", {"names": views, "cascade": True})
-            gone += [*(f"view {view}" for view in views), *(result.get("cascaded") or ())]
+        views = [name_of(view) for view in reading]
+        for names in together(views):
+            result = await run(session, "DropView", {"names": names, "cascade": True})
+            gone += [*(described(one) for one in reading), *(result.get("cascaded") or ())]
         gone += await _drop_references(session, there, {column.id}, exactly=False)
     args = {"column": name, "cascade": cascade, "if_exists": missing_ok}
     result = await run(session, "DropColumn", {"name": table, **args})
     for one in result.get("missing", ()):
         session.notice(f'column "{one}" of relation "{table}" does not exist, skipping')
-    tell_cascaded(session, [*gone, *result.get("cascaded", ())])
+    return [*gone, *result.get("cascaded", ())]
 
 
 def _columns_read(view: View) -> set[tuple[int, int]]:

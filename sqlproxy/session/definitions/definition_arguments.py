@@ -9,7 +9,7 @@ from typing import Final
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.types.quoting import read_relation
-from sqlproxy.rows.naming import InSchema, bare, is_temporary, nextval_of, schema_in
+from sqlproxy.rows.naming import InSchema, bare, is_temporary, nextval_of, reference, schema_in
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.types import resolve
 
@@ -33,10 +33,8 @@ def column_args(column: d.ColumnDef, table: str) -> Arguments:
         found["default_stored"] = resolve(column.type).to_stored(column.default)
     if column.serial or column.identity:
         found["sequence"] = sequence_options(column.sequence)
-    elif (numbering := numbering_of(column.default_sql)) and (
-        schema_in(numbering) == schema_in(table) or not is_temporary(schema_in(table))
-    ):  # else it knows nothing of the table
-        found["sequence"] = numbering
+    else:
+        found |= numbered_by(column.default_sql, table)
     return {name: value for name, value in found.items() if value not in (None, [])} | {
         "nullable": column.nullable
     }
@@ -53,6 +51,16 @@ def numbering_of(sql: str | None) -> str:
     if found is None:
         return ""
     return read_relation(found[1].replace("''", "'"))
+
+
+def numbered_by(sql: str | None, table: str) -> Arguments:
+    """The sequence that a default of a table depends on. What others have knows nothing of a
+    temporary table.
+    """
+    name = numbering_of(sql)
+    if not name or (is_temporary(schema_in(table)) and schema_in(name) != schema_in(table)):
+        return {}
+    return {"sequence": reference(name, table)}
 
 
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
@@ -87,11 +95,12 @@ def check_args(check: d.CheckDef) -> Arguments:
     return {"name": check.name or "", "sql": check.sql, "columns": list(check.columns)}
 
 
-def foreign_key_args(key: d.ForeignKeyDef) -> Arguments:
+def foreign_key_args(key: d.ForeignKeyDef, of: str) -> Arguments:
+    """A foreign key of this table as procedures take it."""
     return {
         "name": key.name or "",
         "columns": list(key.columns),
-        "table": key.table,
+        "table": reference(key.table, of),
         "referenced": list(key.referenced),
         "on_delete": key.on_delete,
         "on_update": key.on_update,
@@ -100,28 +109,18 @@ def foreign_key_args(key: d.ForeignKeyDef) -> Arguments:
     }
 
 
-def check_same_schema(of: str, used: str, what: str) -> None:
-    """Raises SqlError (0A000): what depends on something is in the same schema."""
-    if schema_in(of) != schema_in(used):
-        raise unsupported(
-            f"{what} what is in another schema",
-            hint=f'"{of}" is in the schema {schema_in(of)}, "{used}" in {schema_in(used)}.',
-        )
-
-
 def check_reference(of: str, to: str) -> None:
-    """A foreign key. Raises SqlError (42P16, 0A000)."""
+    """A foreign key. Raises SqlError (42P16)."""
     temporary = is_temporary(schema_in(of))
     if temporary != is_temporary(schema_in(to)):
         kind = "temporary" if temporary else "permanent"
         words = f"constraints on {kind} tables may reference only {kind} tables"
         raise SqlError("42P16", words)
-    check_same_schema(of, to, "a foreign key to")
 
 
 def placed_default(sql: str | None, declared: Declared, table: str) -> str | None:
     """A default as it is kept: a sequence is named so that it is the same on every path. Raises
-    SqlError (0A000): it is in another schema than the table.
+    SqlError (0A000): a permanent table would have a temporary sequence.
     """
     if sql is None or not (name := numbering_of(sql)):
         return sql
@@ -129,8 +128,8 @@ def placed_default(sql: str | None, declared: Declared, table: str) -> str | Non
         name = declared.searched(name)
     if is_temporary(schema_in(table)):
         declared.numbering(name)  # a procedure does not look for those of others
-    else:
-        check_same_schema(table, name, "a default by")
+    elif is_temporary(schema_in(name)):
+        raise unsupported("a temporary sequence as the default of a permanent table")
     return nextval_of(bare(name), name.schema) if isinstance(name, InSchema) else sql
 
 
@@ -152,7 +151,7 @@ def table_args(
         "columns": [column_args(column, name) for column in columns],
         "indexes": [index_args(key) for key in indexes],
         "checks": [check_args(check) for check in checks],
-        "foreign_keys": [foreign_key_args(key) for key in foreign_keys],
+        "foreign_keys": [foreign_key_args(key, name) for key in foreign_keys],
         **(options or {}),
     }
     if primary is None:

@@ -15,7 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlproxy.front.bound import statements as s
-from sqlproxy.rows.naming import InSchema, bare, namespace_of, schema_in
+from sqlproxy.rows.naming import (
+    InSchema,
+    bare,
+    is_temporary,
+    namespace_of,
+    reference,
+    schema_in,
+)
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.commands.run_commands import commit
 from sqlproxy.session.state.state import State
@@ -80,6 +87,16 @@ def by_schema(names: Iterable[str]) -> list[list[str]]:
     for name in names:
         found.setdefault(schema_in(name), []).append(name)
     return list(found.values())
+
+
+def together(names: Iterable[str]) -> list[list[Any]]:
+    """The names for one definition, as references behind the first; those that only this session
+    has by themselves.
+    """
+    own, others = list[str](), list[str]()
+    for name in names:
+        (own if is_temporary(schema_in(name)) else others).append(name)
+    return [[part[0], *(reference(n, part[0]) for n in part[1:])] for part in (others, own) if part]
 
 
 def plain(value: object) -> object:

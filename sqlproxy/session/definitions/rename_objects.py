@@ -4,13 +4,15 @@ is written anew here, where SQL is read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from sqlproxy.catalog.dropping import expressions_of, says
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared.database import Declared
 from sqlproxy.front import text_renaming as renaming
 from sqlproxy.front.bound import declarations as d
-from sqlproxy.rows.naming import named, namespace_of, schema_in
+from sqlproxy.rows.naming import bare, named, namespace_of, schema_in
 from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.definitions.definition_arguments import Arguments
 from sqlproxy.session.definitions.definition_jobs import run, table_now
@@ -19,6 +21,9 @@ from sqlproxy.session.state.state import State
 
 async def rename(session: State, bound: d.Rename) -> str:
     """Raises SqlError, KvorumError."""
+    if bound.kind == "schema":
+        await _schema(session, bound.relation, bound.new_name)
+        return "ALTER SCHEMA"
     if bound.kind == "type":
         await run(session, "RenameEnum", {"name": bound.relation, "to": bound.new_name})
         return "ALTER TYPE"
@@ -37,7 +42,11 @@ async def rename(session: State, bound: d.Rename) -> str:
             "name": bound.relation,
             "to": bound.new_name,
             "if_exists": bound.missing_ok,
-            "views": _texts_of_relation(await session.declared(), bound),
+            "views": _texts_of_relation(
+                await session.declared(),
+                bound.relation,
+                named(schema_in(bound.relation), bound.new_name),
+            ),
         },
     )
     if result.get("missing"):
@@ -52,8 +61,47 @@ async def set_schema(session: State, bound: d.SetSchema) -> str:
         session.notice("relation does not exist, skipping")
         return tag
     to = namespace_of(session.database, bound.schema)
-    await run(session, "SetSchema", {"name": bound.name, "to": to})
+    views = _texts_of_relation(
+        await session.declared(), bound.name, named(bound.schema, bound.name)
+    )
+    await run(session, "SetSchema", {"name": bound.name, "to": to, "views": views})
     return tag
+
+
+async def _schema(session: State, old: str, new: str) -> None:
+    """All texts that may say the old name are written anew. Raises SqlError, KvorumError."""
+    declared = await session.declared()
+    found, space = declared.found, namespace_of(session.database, old)
+    to = namespace_of(session.database, new)
+    texts = {
+        sql: renaming.of_schema(sql, old, new) for _, sql in expressions_of(found) if says(sql, old)
+    }
+    views = [view for view in found.views if says(view.sql, old)]
+    texts |= {view.sql: renaming.view_of_schema(view, old, new) for view in views}
+    after = Declared(_in_schema(found, space, to, texts), declared.version, declared.place)
+    for view in views:
+        renaming.check_answer(view, texts[view.sql], declared, after)
+    await run(session, "RenameSchema", {"namespace": space, "to": to, "texts": texts})
+
+
+def _in_schema(found: Relations, space: str, to: str, texts: Mapping[str, str]) -> Relations:
+    """What there is when a schema has another name."""
+
+    def at(namespace: str) -> str:
+        return to if namespace == space else namespace
+
+    return Relations(
+        found.namespace,
+        tuple(replace(one, namespace=at(one.namespace)) for one in found.tables),
+        tuple(
+            replace(one, namespace=at(one.namespace), sql=texts.get(one.sql, one.sql))
+            for one in found.views
+        ),
+        tuple(replace(one, namespace=at(one.namespace)) for one in found.sequences),
+        tuple(replace(one, namespace=at(one.namespace)) for one in found.types),
+        tuple(replace(one, namespace=at(one.namespace)) for one in found.functions),
+        tuple(replace(one, name=at(one.name)) for one in found.spaces),
+    )
 
 
 async def _constraint(session: State, table: str, name: str, to: str) -> None:
@@ -105,21 +153,21 @@ def _texts_of_column(declared: Declared, bound: d.Rename) -> Arguments:
             if number in index.where_columns
         },
         "views": {
-            view.name: renaming.view_of_column(view, declared, after, table, old, new)
+            view.path: renaming.view_of_column(view, declared, after, table, old, new)
             for view in reading
         },
     }
 
 
-def _texts_of_relation(declared: Declared, bound: d.Rename) -> dict[str, str]:
-    """Of the views that read it."""
-    old, new = bound.relation, bound.new_name
+def _texts_of_relation(declared: Declared, old: str, new: str) -> dict[str, str]:
+    """Of the views that read it; both names with their schemas."""
     one = declared.table(old) or declared.view(old) or declared.sequence(old)
     if one is None:
         return {}
-    after = _with(declared, one, replace(one, name=new))
+    space = namespace_of(declared.database, schema_in(new))
+    after = _with(declared, one, replace(one, namespace=space, name=bare(new)))
     return {
-        view.name: renaming.view_of_relation(view, declared, after, old, new)
+        view.path: renaming.view_of_relation(view, declared, after, old, new)
         for view in _views(declared)
         if any(relation == one.id for relation, _ in view.uses)
     }
@@ -140,5 +188,6 @@ def _with(
         tuple(one for one in every if isinstance(one, View)),
         tuple(one for one in every if isinstance(one, Sequence)),
         tuple(declared.contents.types.values()),
+        tuple(declared.contents.functions.values()),
     )
     return Declared(found, declared.version, declared.place, declared.schemas)

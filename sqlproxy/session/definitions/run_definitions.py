@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,24 +13,22 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl.ddl_options import NAMESPACE_OPTIONS
 from sqlproxy.rows.naming import (
-    PUBLIC,
     bare,
-    database_of,
     first_free,
     is_temporary,
     joined_columns,
     namespace_of,
+    reference,
     schema_in,
     schema_of,
 )
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
-from sqlproxy.session.definitions import rename_objects
+from sqlproxy.session.definitions import drop_schemas, rename_objects
 from sqlproxy.session.definitions.alterations import apply
 from sqlproxy.session.definitions.definition_arguments import (
     Arguments,
     check_reference,
-    check_same_schema,
     index_args,
     placed_default,
     table_args,
@@ -42,6 +40,7 @@ from sqlproxy.session.definitions.definition_jobs import (
     run,
     table_now,
     tell_cascaded,
+    together,
 )
 from sqlproxy.session.definitions.sequence_definitions import alter_sequence, create_sequence
 from sqlproxy.session.running import run_statements
@@ -154,8 +153,7 @@ async def create_view(session: State, bound: d.CreateView) -> str:
         if private and number < FIRST_PRIVATE_TABLE:
             continue  # what others have knows nothing of this view
         used = name_of(declared.contents.relations[number])
-        check_same_schema(bound.name, used, "a view over")
-        uses.append(declared.named(number, columns))
+        uses.append([reference(used, bound.name), declared.columns_named(number, columns)])
     await run(
         session,
         "CreateView",
@@ -193,57 +191,6 @@ async def create_schema(session: State, bound: d.CreateSchema) -> str:
     return "CREATE SCHEMA"
 
 
-async def drop_schemas(session: State, bound: d.DropSchemas) -> str:
-    for words in bound.skipped:
-        session.notice(words)
-    for name in bound.names:
-        declared = await session.declared()
-        there = declared.names_by_kind(name)
-        if not bound.cascade and any(there.values()):
-            kind, names = next((kind, names) for kind, names in there.items() if names)
-            raise SqlError(
-                "2BP01",
-                f"cannot drop schema {name} because other objects depend on it",
-                detail=f"{_WORDS[kind]} {name}.{names[0]} depends on schema {name}",
-                hint="Use DROP ... CASCADE to drop the dependent objects too.",
-            )
-        await _drop_all(session, namespace_of(session.database, name), there)
-    return "DROP SCHEMA"
-
-
-_WORDS: Final = {"View": "view", "Table": "table", "Sequence": "sequence", "Enum": "type"}
-
-
-async def _drop_all(session: State, namespace: str, there: Mapping[str, Sequence[str]]) -> None:
-    """A namespace with all that is in it."""
-    database = database_of(namespace)
-    for kind, names in there.items():
-        if names:
-            args = {"namespace": namespace, "names": list(names), "cascade": True}
-            await run(session, f"Drop{kind}", args)
-            session.services.catalogs.forget(database)
-    await run(session, "DropNamespace", {"namespace": namespace})
-    session.services.catalogs.forget(database)
-
-
-async def drop_database(session: State, bound: d.DropDatabase) -> str:
-    check_outside(session, "DROP DATABASE")
-    if bound.name == session.database:
-        raise SqlError("55006", "cannot drop the currently open database")
-    cluster = await session.services.cluster()
-    if bound.name not in cluster.databases:
-        if not bound.missing_ok:
-            raise SqlError("3D000", f'database "{bound.name}" does not exist')
-        session.notice(f'database "{bound.name}" does not exist, skipping')
-        return "DROP DATABASE"
-    declared = await session.services.catalogs.declared(bound.name)
-    session.permits.check_database(declared)
-    for schema in (*declared.schemas, PUBLIC):
-        space = namespace_of(bound.name, schema)
-        await _drop_all(session, space, declared.names_by_kind(schema))
-    return "DROP DATABASE"
-
-
 _DROPS: Final = {
     "table": "DropTable",
     "view": "DropView",
@@ -254,7 +201,8 @@ _DROPS: Final = {
 
 async def drop(session: State, bound: d.Drop) -> str:
     how = {"cascade": bound.cascade, "if_exists": bound.missing_ok}
-    for names in by_schema(bound.names):
+    parts = by_schema if bound.kind == "index" else together
+    for names in parts(bound.names):
         result = await run(session, _DROPS[bound.kind], {"names": names, **how})
         for name in result.get("missing", ()):
             session.notice(f'{bound.kind} "{name}" does not exist, skipping')
@@ -275,7 +223,7 @@ async def create_function(session: State, bound: d.CreateFunction) -> str:
         session,
         "CreateFunction",
         {
-            "name": one.name,
+            "name": name_of(one),
             "title": one.title,
             "arguments": [list(argument) for argument in one.arguments],
             "result": one.result,
@@ -292,9 +240,8 @@ async def create_function(session: State, bound: d.CreateFunction) -> str:
 async def drop_functions(session: State, bound: d.DropFunctions) -> str:
     for words in bound.skipped:
         session.notice(words)
-    if bound.names:
-        args = {"names": list(bound.names), "cascade": bound.cascade}
-        await run(session, "DropFunction", args)
+    for names in together(bound.names):
+        await run(session, "DropFunction", {"names": names, "cascade": bound.cascade})
     return "DROP FUNCTION"
 
 
@@ -315,14 +262,6 @@ async def rename_label(session: State, bound: d.RenameLabel) -> str:
     return "ALTER TYPE"
 
 
-async def drop_types(session: State, bound: d.DropTypes) -> str:
-    for words in bound.skipped:
-        session.notice(words)
-    for names in by_schema(bound.names):
-        await run(session, "DropEnum", {"names": names, "cascade": bound.cascade})
-    return "DROP TYPE"
-
-
 async def truncate(session: State, bound: s.Truncate) -> str:
     restarted: list[int] = []
     if bound.restart_identity:
@@ -330,7 +269,7 @@ async def truncate(session: State, bound: s.Truncate) -> str:
         for table in bound.tables:
             restarted += [one.id for one in declared.sequences_owned_by(table.id)]
     how = {"cascade": bound.cascade, "restart_identity": bound.restart_identity}
-    for names in by_schema(map(name_of, bound.tables)):
+    for names in together(map(name_of, bound.tables)):
         await run(session, "TruncateTable", {"names": names, **how})
     for number in restarted:  # what was taken of them are numbers that come again
         session.numbers.forget(number)
@@ -353,16 +292,16 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.CreateSequence: create_sequence,
     d.AlterSequence: alter_sequence,
     d.CreateSchema: create_schema,
-    d.DropSchemas: drop_schemas,
+    d.DropSchemas: drop_schemas.drop_schemas,
     d.CreateDatabase: create_database,
-    d.DropDatabase: drop_database,
+    d.DropDatabase: drop_schemas.drop_database,
     d.Drop: drop,
     d.CreateEnum: create_enum,
     d.CreateFunction: create_function,
     d.DropFunctions: drop_functions,
     d.AddLabel: add_label,
     d.RenameLabel: rename_label,
-    d.DropTypes: drop_types,
+    d.DropTypes: drop_schemas.drop_types,
     d.Rename: rename_objects.rename,
     d.SetSchema: rename_objects.set_schema,
     d.AlterTable: alter_table,

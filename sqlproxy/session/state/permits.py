@@ -140,9 +140,9 @@ class Permits:
                 if bound.replace and (there := declared.view(bound.name)) is not None:
                     self._owns(declared, there)
             case d.CreateFunction():
-                self._creates(declared, bound.function.name)
+                self._creates(declared, name_of(bound.function))
                 if bound.replace:
-                    self._owns(declared, declared.function(bound.function.name))
+                    self._owns(declared, declared.function(name_of(bound.function)))
             case d.DropFunctions():
                 for name in bound.names:
                     self._owns(declared, declared.function(name))
@@ -165,6 +165,9 @@ class Permits:
             case d.Rename() if bound.kind == "type":
                 self._owns_type(declared, bound.relation)
                 self._creates(declared, bound.relation)
+            case d.Rename() if bound.kind == "schema":
+                self.check_schema(declared, bound.relation)
+                self._creates_schemas(declared)
             case d.Rename():
                 self._owns_named(declared, bound.relation)
                 if bound.kind in ("table", "view", "sequence", "index"):
@@ -175,9 +178,7 @@ class Permits:
             case s.Truncate():
                 self._truncates(declared, bound)
             case d.CreateSchema():
-                if not self.rights(declared).allows_in_database(self.acting, "C"):
-                    words = f"permission denied for database {declared.database}"
-                    raise SqlError(INSUFFICIENT_PRIVILEGE, words)
+                self._creates_schemas(declared)
             case d.DropSchemas():
                 for name in bound.names:
                     self.check_schema(declared, name)
@@ -199,6 +200,11 @@ class Permits:
             return
         if not self.rights(declared).allows_in_schema(self.acting, "C", schema):
             raise SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for schema {schema}")
+
+    def _creates_schemas(self, declared: Declared) -> None:
+        if not self.rights(declared).allows_in_database(self.acting, "C"):
+            words = f"permission denied for database {declared.database}"
+            raise SqlError(INSUFFICIENT_PRIVILEGE, words)
 
     def check_schema(self, declared: Declared, name: str) -> None:
         """It is dropped, given away and granted by its owner. Raises SqlError (42501)."""

@@ -4,6 +4,9 @@ them, and compared.
     1: create temp table t (a int)      a statement of the first session; `close` ends one
     COPY … FROM STDIN                   with its rows on the lines below
 
+An answer is tag and rows, or SQLSTATE and message; of those in TOLD also what is told beside it:
+DETAIL of an error, notices.
+
     python -m tests.clients.sql.sessions temporary host=… port=… user=…      records PostgreSQL's
 """
 
@@ -19,6 +22,7 @@ from typing import Any
 import psycopg
 
 HERE = Path(__file__).parent / "recorded"
+TOLD = ("schemas",)
 _OWN = re.compile(r"pg_temp_\d+")
 
 
@@ -34,8 +38,10 @@ def statements(name: str) -> list[tuple[str, str]]:
 class Sessions:
     """Connections to one database, by their numbers."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, *, told: bool = False) -> None:
+        """`told`: with details and notices."""
+        self._dsn, self._told = dsn, told
+        self._notices: list[str] = []
         self._open: dict[str, psycopg.Connection] = {}
 
     def ask(self, session: str, text: str) -> list[Any]:
@@ -44,16 +50,30 @@ class Sessions:
             self._open.pop(session).close()
             return []
         if session not in self._open:
-            self._open[session] = psycopg.connect(self._dsn, autocommit=True)
+            opened = self._open[session] = psycopg.connect(self._dsn, autocommit=True)
+            opened.add_notice_handler(self._heard)
+        self._notices.clear()
         try:
-            return [_OWN.sub("pg_temp_N", json.dumps(_asked(self._open[session], text)))]
+            found = [_OWN.sub("pg_temp_N", json.dumps(_asked(self._open[session], text)))]
+            return found + self._notices if self._told else found
         except psycopg.Error as error:
             words = _OWN.sub("pg_temp_N", str(error.diag.message_primary))
-            return [error.sqlstate, words]
+            told = [_lines(error.diag.message_detail)] if self._told else []
+            return [error.sqlstate, words, *told]
+
+    def _heard(self, notice: psycopg.errors.Diagnostic) -> None:
+        self._notices.append(
+            "\n".join((notice.message_primary or "", *_lines(notice.message_detail)))
+        )
 
     def close(self) -> None:
         for one in self._open.values():
             one.close()
+
+
+def _lines(detail: str | None) -> list[str]:
+    """In an order that means nothing."""
+    return sorted((detail or "").splitlines())
 
 
 def _asked(conn: psycopg.Connection, text: str) -> list[Any]:
@@ -74,7 +94,7 @@ def _asked(conn: psycopg.Connection, text: str) -> list[Any]:
 
 def answers(name: str, dsn: str) -> Iterator[list[Any]]:
     """Session, statement and answer."""
-    sessions = Sessions(dsn)
+    sessions = Sessions(dsn, told=name in TOLD)
     try:
         for session, text in statements(name):
             yield [session, text, sessions.ask(session, text)]

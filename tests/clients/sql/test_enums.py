@@ -249,7 +249,6 @@ def test_p4_a_type_goes_when_nothing_has_it(moods: psycopg.Connection) -> None:
         "column m of table p depends on type mood\ncolumn d of table p depends on type mood\n"
         "view v depends on type mood",
     )
-    assert _told(moods, "DROP TYPE mood CASCADE")[0] == "0A000"
     moods.execute("DROP VIEW v")
     moods.execute("DROP TABLE p")
     assert moods.execute("DROP TYPE mood").statusmessage
