@@ -9,9 +9,14 @@ types.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Column as Reference
 from sqlproxy.front.bound.exprs import Expr, bare, walk
-from sqlproxy.rows.schema import Table
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.rows.schema import Index, Table
 from sqlproxy.tables import predicates
 from sqlproxy.tables.implied_predicates import shape_of
 
@@ -26,6 +31,23 @@ def column_meant(table: Table, expr: Expr) -> int | None:
         return None
     known = _shapes(table)
     return known.get(shape_of(table, expr)) if known else None
+
+
+def completed(table: Table, index: Index) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Puts into a row, in user form, what the index is of: a row that is older than the index has
+    nothing there. What that raises, SqlError, the expression raises of the row.
+    """
+    columns, env = enumerate(table.columns), Env()
+    wanted = {
+        at: compile(predicates.computed(table, column)).fn
+        for at, column in columns
+        if column.derived and column.id in index.column_ids
+    }
+
+    def made(row: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(wanted[at](row, env) if at in wanted else one for at, one in enumerate(row))
+
+    return made if wanted else tuple
 
 
 def _shapes(table: Table) -> dict[object, int]:

@@ -46,6 +46,7 @@ from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access, primary_components
+from sqlproxy.tables.derived import completed
 from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.tables.spans import Finder, Span, Spans, Value
 from sqlproxy.tables.statistics import Estimates, TableStatistics, entries_of
@@ -421,6 +422,7 @@ class TableReader:
     ) -> AsyncIterator[list[Stored]]:
         """What the index would give if it had been there."""
         assert self._index is not None
+        complete = completed(self.table, self._index.index)
         found: list[tuple[bytes, Stored]] = []
         start, end = table_range(self.table.id)
         at: bytes | None = start
@@ -431,6 +433,7 @@ class TableReader:
                 row = self.stored(key, raw, version)
                 if not self._index.had(row.values):
                     continue
+                row = row._replace(values=complete(row.values))
                 entry = self._index.entry(row.values)[0]
                 if spans.has(entry):
                     found.append((entry, row))

@@ -50,6 +50,7 @@ DECLARED: Final = frozenset(
         "check constraints",
         "column generation expressions",
         "index predicates",
+        "index expressions",
     }
 )
 """Clauses of declarations: what they say is compiled where nothing is known of functions."""
