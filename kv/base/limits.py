@@ -637,6 +637,7 @@ SQL_RUNS_MAX: Final = 20  # of a statement that is a transaction by itself, befo
 SQL_HELD_ROWS_MAX: Final = 100_000  # of a cursor that outlives its transaction
 SQL_STATISTICS_TARGET: Final = 100  # common values, and ranges of the others, of a column
 SQL_STATISTICS_SAMPLE_ROWS: Final = 30_000  # of a table, at most, that ANALYZE looks at …
+SQL_STATISTICS_SAMPLE_BYTES: Final = 16 * MiB  # … if they have no more bytes than this …
 SQL_STATISTICS_KEY_ROWS: Final = 5_000  # … and whose entries in indexes it makes
 SQL_STATISTICS_ROWS_MAX: Final = 1_000_000  # of a table that is analyzed without being asked
 SQL_STATISTICS_CHANGES_MIN: Final = 50  # rows, and a tenth of all, whose changes ask for that

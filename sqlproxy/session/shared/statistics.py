@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
@@ -30,6 +30,7 @@ from kv.base.limits import (
     SQL_STATISTICS_KEPT_MAX,
     SQL_STATISTICS_PERIOD_MS,
     SQL_STATISTICS_ROWS_MAX,
+    SQL_STATISTICS_SAMPLE_BYTES,
     SQL_STATISTICS_SAMPLE_ROWS,
 )
 from kv.base.ports import Clock
@@ -46,7 +47,8 @@ from txn.transaction import Transaction
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_DECODED: Final = 500  # rows, before others have the loop
+_DECODED: Final = 500  # rows, before others have the loop …
+_DECODED_BYTES: Final = 1 << 18  # … and bytes of rows
 
 
 class InThread(Protocol):
@@ -160,10 +162,9 @@ class Statistics:
             await (asyncio.sleep(0) if turn is None else turn())
         rows = list[tuple[object, ...]]()
         keys = [key for key, _ in sample.kept]
-        for first in range(0, len(keys), _DECODED):
-            raws = [value for _, value in sample.kept[first : first + _DECODED]]
-            rows += codec(table).decode_rows(keys[first : first + _DECODED], raws)
-            await asyncio.sleep(0)
+        for some, raws in sample.pieces():
+            rows += codec(table).decode_rows(some, raws)
+            await (asyncio.sleep(0) if turn is None else turn())
         before = await self._stored(table) if only is not None else None
         now_ms = self._clock.now_ms()
         found = await self._in_thread(
@@ -253,18 +254,39 @@ class Statistics:
 
 
 class _Sample:
-    """Every n-th row, as many as there may be at most: n is doubled when there are too many."""
+    """Every n-th row, as many rows and bytes as there may be at most: n is doubled when there are
+    too many. One row is kept, however long it is.
+    """
 
     def __init__(self) -> None:
         self.rows = self.size = 0
         self.kept: list[tuple[bytes, bytes]] = []
         self._each = 1
+        self._bytes = 0  # of what is kept
 
     def add(self, key: bytes, value: bytes) -> None:
         if not self.rows % self._each:
             self.kept.append((key, value))
-            if len(self.kept) > SQL_STATISTICS_SAMPLE_ROWS:
+            self._bytes += len(key) + len(value)
+            while len(self.kept) > 1 and (
+                len(self.kept) > SQL_STATISTICS_SAMPLE_ROWS
+                or self._bytes > SQL_STATISTICS_SAMPLE_BYTES
+            ):
                 self.kept = self.kept[::2]
+                self._bytes = sum(len(key) + len(value) for key, value in self.kept)
                 self._each *= 2
         self.rows += 1
         self.size += len(key) + len(value)
+
+    def pieces(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys and values of what is kept, as much as is decoded in one go."""
+        keys, values, size = list[bytes](), list[bytes](), 0
+        for key, value in self.kept:
+            keys.append(key)
+            values.append(value)
+            size += len(value)
+            if len(keys) >= _DECODED or size >= _DECODED_BYTES:
+                yield keys, values
+                keys, values, size = [], [], 0
+        if keys:
+            yield keys, values
