@@ -95,6 +95,7 @@ class Upkeep:
             slow,
             Quiet(ports.timers.monotonic),
             lambda wanted: led(store.picture, store.pulse.health(), wanted, slow()),
+            store.damage.all,
         )
         self._holders: Sequence[NodeId] = ()
         self._members: Sequence[NodeRow] = ()

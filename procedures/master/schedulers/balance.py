@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kv.base.errors import KvorumError
@@ -47,17 +47,19 @@ def moves(
     views: Mapping[NodeId, Sequence[GroupView]],
     wanted: Mapping[PartitionId, NodeId] = _NONE,
     slow: Collection[NodeId] = (),
+    damaged: Container[tuple[NodeId, PartitionId]] = (),
 ) -> list[Move]:
     """What should move and can: the target answers, its leader and the master (it may be cut off
-    from one of them), has caught up and is not being rebuilt. The meta partition comes last: it
-    takes the master along. `views` of all nodes that answer; of these only what leaders say counts,
-    the newest term's.
+    from one of them), has caught up, is not `damaged` and is not being rebuilt. The meta partition
+    comes last: it takes the master along. `views` of all nodes that answer; of these only what
+    leaders say counts, the newest term's.
     """
     return [
         Move(view.partition, node, target)
         for node, view, target in astray(views, wanted, slow)
         if target in views  # a leader that the master cannot reach is of no use to procedures
         and view.settled
+        and (target, view.partition) not in damaged
         and _ready(view.followers.get(target))
     ]
 
@@ -93,6 +95,13 @@ def _ready(follower: MemberView | None) -> bool:
     return follower.lag <= BALANCE_LAG_MAX
 
 
+def damaged(
+    damage: Iterable[tuple[NodeId, PartitionId, str]],
+) -> frozenset[tuple[NodeId, PartitionId]]:
+    """Replicas that must not be asked to lead."""
+    return frozenset((node, partition) for node, partition, _ in damage)
+
+
 async def _nobody() -> Mapping[PartitionId, NodeId]:
     return _NONE
 
@@ -108,10 +117,13 @@ class Balancer:
         slow: Callable[[], Collection[NodeId]] = tuple,
         quiet: Quiet | None = None,
         known: Callable[[Mapping[PartitionId, NodeId]], Known | None] = lambda _wanted: None,
+        damage: Callable[[], Iterable[tuple[NodeId, PartitionId, str]]] = tuple,
     ) -> None:
         """`nodes`: those that may have replicas; `wanted`: homes that the map names. `quiet` with
         `known` (procedures/master/map/quiet.py, of what is wanted): when nobody need be asked.
+        `damage`: replicas that hand over whatever they get to lead, and why.
         """
+        self._damage = damage
         self._quiet, self._known = quiet, known
         self.transfers = 0
         self._groups, self._nodes = groups, nodes
@@ -130,7 +142,7 @@ class Balancer:
         if self._quiet is not None and self._quiet.same(self._known(wanted)):
             return
         views = await self._groups.views(self._nodes())
-        found = moves(views, wanted, slow)
+        found = moves(views, wanted, slow, damaged(self._damage()))
         if self._quiet is not None:
             everybody = len(views) == len(self._nodes())
             self._quiet.looked(idle=everybody and not astray(views, wanted, slow))

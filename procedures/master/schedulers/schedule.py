@@ -62,6 +62,7 @@ from procedures.master.members.crash import SERVER_CRASH
 from procedures.master.members.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
 from procedures.master.members.rebuilding import REBUILD_REPLICA, Damage
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
+from procedures.master.schedulers.balance import damaged
 from procedures.master.schedulers.slowness import Slowness
 
 log = logging.getLogger(__name__)
@@ -368,6 +369,8 @@ class Schedulers:
             then = replicas.plan(state, level=self.level(), moves_max=room - len(moves))
             moves += [move for move in then.moves if move.partition not in busy]
             refusals += then.refusals
+        bad = damaged(self._s.damage())
+        moves = [m for m in moves if m.kind == "replica" or (m.target, m.partition) not in bad]
         return moves, refusals
 
     async def _do(self, move: Move) -> None:

@@ -309,6 +309,15 @@ def test_f5_leadership_never_goes_to_a_node_that_the_master_does_not_reach() -> 
     assert moves({NodeId(1): [view(4, 1)], NodeId(3): []}) == []
 
 
+def test_f5_leadership_never_goes_to_a_damaged_replica() -> None:
+    """It hands over at once, again and again, and the master that is to rebuild it with it."""
+    views = {NodeId(1): [view(4, 1), view(7, 1)], NodeId(2): [], NodeId(3): []}
+    bad = frozenset({(NodeId(2), PartitionId(4)), (NodeId(3), PartitionId(7))})
+    both = [tuple(move) for move in moves(views)]
+    assert both == [(4, 1, 2), (7, 1, 2)]
+    assert [tuple(move) for move in moves(views, damaged=bad)] == [(7, 1, 2)]
+
+
 def test_f5_the_newest_leader_counts_and_the_meta_partition_moves_last() -> None:
     """A deposed leader that does not know it yet would be asked to move what it does not have."""
     views = {
