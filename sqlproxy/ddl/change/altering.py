@@ -193,7 +193,7 @@ class AlterTable(Change):
         deferred = bool(action.get("deferred"))
         deferrable = deferred or bool(action.get("deferrable"))
         if deferrable:
-            there = await relations.list_relations(t, table.namespace)
+            there = await relations.list_database(t, table.namespace)
             if lines := referring_lines(there, table, set(index.column_ids), f"index {had}"):
                 words = f'index "{had}" cannot become a deferrable constraint'
                 raise refusal("55000", words, detail="\n".join(lines))

@@ -20,6 +20,7 @@ from sqlproxy.front.functions.function import Function, nulls, with_env
 from sqlproxy.front.types import registry as r
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.pg import oids
+from sqlproxy.values.enums import is_enum
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     UNDEFINED_COLUMN,
@@ -140,7 +141,8 @@ def _own_schema(env: Env) -> int:
 def _format_type(env: Env, oid: int | None, typmod: int | None) -> str | None:
     if oid is None:
         return None
-    if oids.by_oid(oid) is not None:
+    of = oids.by_oid(oid)
+    if of is not None and not is_enum(of.element or oid):  # of users' the catalog knows the schema
         return oids.format_type(oid, typmod)
     return env.catalog.get("pg_type", "_text", oid=oid) or ("???" if oid else "-")
 

@@ -146,11 +146,7 @@
 
 1: select id, how, all_of from felt where how >= 'fine' order by how desc, id
 
-1: select pg_typeof(how), pg_typeof(all_of) from felt limit 1
-
 1: select format_type(atttypid, atttypmod) from pg_attribute where attrelid = 'felt'::regclass and attnum > 0 order by attnum
-
-1: select pg_get_constraintdef(oid) from pg_constraint where conname = 'felt_how_id_check' or conname = 'felt_check'
 
 1: select udt_schema, udt_name, column_default from information_schema.columns where table_name = 'felt' order by ordinal_position
 
@@ -364,7 +360,7 @@
 
 1: select column_name, column_default, udt_schema, udt_name from information_schema.columns where table_schema in ('public', 'Big_Store') and table_name in ('items', 'bought') order by table_name, ordinal_position
 
-1: select pg_get_constraintdef(oid) from pg_constraint where conrelid in ('bought'::regclass, '"Big_Store".items'::regclass) order by 1
+1: select pg_get_constraintdef(oid) from pg_constraint where contype = 'f' and conrelid in ('bought'::regclass, '"Big_Store".items'::regclass) order by 1
 
 1: select indexdef from pg_indexes where schemaname = 'Big_Store' order by 1
 
