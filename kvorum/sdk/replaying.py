@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
@@ -31,11 +31,12 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.ops import Op
+from kv.base.timestamps import compose, physical_ms
 from kvorum.api.backend import Backend
 from kvorum.api.model import ScanSpec
 from kvorum.api.replays import Replay, Rows
 from kvorum.api.watching import WatchSpec
-from procedures.engine import core, plain_data, records
+from procedures.engine import core, heartbeats, plain_data, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.core import Ran, RunStep, RunUndo
 from procedures.engine.plain_data import Plain
@@ -45,6 +46,7 @@ from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.runner import Died, Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Row
 from procedures.engine.turn import child_of
+from procedures.pools import rows
 from txn.results import ScanPage
 
 T = TypeVar("T")
@@ -81,19 +83,34 @@ class _Then:
     before: Record
     after: Record
     version: int
-    kept: Sequence[tuple[bytes, bytes, int]]
 
     @property
     def entry(self) -> Entry:
         return self.after.history[-1]
 
 
-async def _record(backend: Backend, id: int, at: int) -> tuple[Record, int, Any] | None:
-    found = await backend.control("past.record", {"id": id, "at": at})
+async def _record(backend: Backend, id: int, at: int) -> tuple[Record, int] | None:
+    found = await backend.control("past.record", {"id": id, "at": at, "kept": False})
     if found is None:
         return None
     record = records.decode(found["record"], f"procedure {id}")
-    return record.settled(found["version"]), found["version"], found["kept"]
+    return record.settled(found["version"]), found["version"]
+
+
+async def _kept(backend: Backend, id: int, at: int) -> dict[bytes, Row]:
+    """The procedure's own rows that a step may read."""
+    found = await backend.control("past.record", {"id": id, "at": at})
+    there = () if found is None else found["kept"]
+    return {key: Row(value, version) for key, value, version in there}
+
+
+async def _beats(backend: Backend, then: _Then, kept: Mapping[bytes, Row]) -> Mapping[str, bytes]:
+    """What runs before this one had said, as far as it was stored."""
+    began, key = then.entry.start_ms, rows.heartbeat(then.before.id)
+    row = kept.get(key)
+    if row is not None and physical_ms(row.version) > began:  # by this run itself
+        row = (await _kept(backend, then.before.id, compose(began, 0))).get(key)
+    return heartbeats.read(None if row is None else row.value)
 
 
 def _executions(record: Record) -> int:
@@ -110,7 +127,7 @@ async def _found(backend: Backend, id: int, step: str, last: int, at: int) -> _T
             code="PROCEDURE_NOT_FOUND",
         )
     for _ in range(LOOKS_MAX):
-        record, version, _ = newer
+        record, version = newer
         older = await _record(backend, id, version - 1)
         count = 0 if older is None else _executions(older[0])
         if _executions(record) > count and record.history[-1].step.removeprefix("undo:") in (
@@ -124,7 +141,7 @@ async def _found(backend: Backend, id: int, step: str, last: int, at: int) -> _T
                         "submission (early=True): there is no record from before it",
                         code="NOT_REPLAYABLE",
                     )
-                return _Then(older[0], record, version, older[2])
+                return _Then(older[0], record, version)
         if older is None:
             break
         newer = older
@@ -155,11 +172,11 @@ class _Tables:
 class _Reads:
     """procedures.engine.store.Reads of a snapshot of the past."""
 
-    def __init__(self, backend: Backend, tables: _Tables, then: _Then, at: int) -> None:
+    def __init__(self, backend: Backend, tables: _Tables, kept: dict[bytes, Row], at: int) -> None:
         self.start_ts = at
         self._context = copy_context()  # of before the step: whose connections these are
         self._backend, self._tables = backend, tables
-        self._kept = {key: Row(value, version) for key, value, version in then.kept}
+        self._kept = kept
 
     async def get(self, key: bytes) -> Row | None:
         place = self._tables.split(key)
@@ -193,11 +210,11 @@ class _Reads:
             at=self.start_ts,
         )
         page = await self._apart(self._backend.scan(ns, table, spec))
-        rows = [(prefix + item.key, item.value, item.version) for item in page.items]
+        found = [(prefix + item.key, item.value, item.version) for item in page.items]
         resume = None
-        if page.cursor is not None and rows:
-            resume = rows[-1][0] if reverse else rows[-1][0] + b"\x00"
-        return ScanPage(rows, resume, self.start_ts)
+        if page.cursor is not None and found:
+            resume = found[-1][0] if reverse else found[-1][0] + b"\x00"
+        return ScanPage(found, resume, self.start_ts)
 
     async def _apart(self, work: Coroutine[object, None, T]) -> T:
         """The database's own connections are none of the step's effects."""
@@ -277,14 +294,21 @@ async def replayed(
     replay = Replay(procedure, then.entry.step, read_at, then.version, then.entry.outcome)
     replay.state = _state(then.after)
     tables = _Tables()
-    txn = StepTxn(_Store(_Reads(backend, tables, then, read_at)), tables)  # type: ignore[arg-type]
-    await _executed(replay, then, declared, txn, await _children(backend, then))
+    kept = await _kept(backend, procedure, read_at)
+    beats = await _beats(backend, then, kept)
+    txn = StepTxn(_Store(_Reads(backend, tables, kept, read_at)), tables)  # type: ignore[arg-type]
+    await _executed(replay, then, declared, txn, await _children(backend, then), beats)
     replay.wrote = await _written(backend, then.version)
     return replay
 
 
 async def _executed(
-    replay: Replay, then: _Then, declared: ProcedureType, txn: StepTxn, children: Any
+    replay: Replay,
+    then: _Then,
+    declared: ProcedureType,
+    txn: StepTxn,
+    children: Any,
+    beats: Mapping[str, bytes],
 ) -> None:
     types = Registry()
     types.put(declared)
@@ -310,7 +334,11 @@ async def _executed(
         txn=txn if definition.is_async else SyncStepTxn(txn, asyncio.get_running_loop()),
         shape=declared.args,
         take_ids=_ids,
+        kinds=declared.attributes,
     )
+    if isinstance(definition, StepDef):
+        known = heartbeats.of_execution(beats, action.token, ctx.round)
+        ctx.heart = heartbeats.Heart(definition.heartbeat_ms, known)
     runner = Runner(1)
     try:
         with _refusing(replay.effects):

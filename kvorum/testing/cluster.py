@@ -263,7 +263,7 @@ class Cluster:
         if ms > 0:
             self._loop.jumped_ms += ms
         if (master := self._master()) is not None:
-            master.look_at_the_clock()
+            master.look_at_the_clock(max(0, ms))
 
     # -- procedures
     async def submit(self, which: str | Declared, args: object = None, **how: Any) -> Started:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import (
     Awaitable,
@@ -547,11 +548,19 @@ class Executor:
         if any(one.running or one.worker or roster.pause_left_ms(one) for one in roster.all()):
             return None
         scheduled = 0 if self.schedules is None else self.schedules.next_due_ms
-        return min((due for due in (roster.next_due_ms, scheduled) if due), default=0)
+        dues = [due for due in (roster.next_due_ms, scheduled) if due]
+        wait_s = None if roster.gate is None else roster.gate.due_in_s
+        if wait_s is not None:
+            dues.append(self._clock.now_ms() + math.ceil(wait_s * 1000))
+        return min(dues, default=0)
 
-    def look_at_the_clock(self) -> None:
-        """It was set: what is due by now begins at once."""
+    def look_at_the_clock(self, skipped_ms: int = 0) -> None:
+        """It was set: what is due by now begins at once. `skipped_ms`: so much time has passed with
+        that, also for rates.
+        """
         self._roster.look_at_the_clock()
+        if self._roster.gate is not None and skipped_ms:
+            self._roster.gate.skip(skipped_ms / 1000)
         if self.schedules is not None:
             self.schedules.look_at_the_clock()
 

@@ -392,12 +392,12 @@ class KvStore:
         return [_stored(_id_of(key), value, version) for key, value, version in page.items]
 
     async def kept(self, id: int, at: int) -> list[tuple[bytes, bytes, int]]:
-        """Key, value and version of the signals and completions that it had then. Raises TooLarge,
-        SnapshotTooOld.
+        """Key, value and version of the signals, completions and heartbeats that it had then.
+        Raises TooLarge, SnapshotTooOld.
         """
         found: list[tuple[bytes, bytes, int]] = []
         size = 0
-        for start, end in rows.left_of(id):
+        for start, end in rows.read_by(id):
             resume: bytes | None = start
             while resume is not None:
                 page = await self._txn.scan(resume, end, limit=limits.PROCEDURE_PAGE_MAX, at=at)

@@ -39,7 +39,7 @@
     steal             resource, holder?, reason, actor, dry_run?, key?   what changed
     explain           id                                                 explain.py
     past              id, at                                             view.py, as of then
-    past.record       id, at                                             {at, record, version, kept:
+    past.record       id, at, kept? (false: without)                     {at, record, version, kept:
                                                                          [[key, value, version], …]}
                                                                          (kv_store.py), null: it was
                                                                          not there
@@ -456,7 +456,8 @@ class Control:
         stored = await store.load(id, at)
         if stored is None:
             return None
-        kept = [list(row) for row in await store.kept(id, at)]
+        rows = await store.kept(id, at) if args.get("kept", True) else ()
+        kept = [list(row) for row in rows]
         data = records.encode(stored.record)
         return {"at": at, "record": data, "version": stored.version, "kept": kept}
 

@@ -204,5 +204,14 @@ def done(id: int, token: str) -> bytes:
 
 def left_of(id: int) -> tuple[tuple[bytes, bytes], ...]:
     """Everything that is forgotten with a procedure."""
-    prefixes = (family + u64(id) for family in _LEFT)
+    return _families(id, _LEFT)
+
+
+def read_by(id: int) -> tuple[tuple[bytes, bytes], ...]:
+    """What its steps read of it."""
+    return _families(id, (_SIGNALS, _DONE, _HEARTBEATS))
+
+
+def _families(id: int, families: Sequence[bytes]) -> tuple[tuple[bytes, bytes], ...]:
+    prefixes = (family + u64(id) for family in families)
     return tuple((prefix, successor(prefix)) for prefix in prefixes)

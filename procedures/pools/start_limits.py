@@ -141,7 +141,8 @@ class Gate:
     ) -> None:
         self._timers, self._clock = timers, clock
         self._opened, self._keep = opened, keep
-        self._born = timers.monotonic()
+        self._skipped_s = 0.0
+        self._born = self._now()
         self.shut = False
         self.limits: dict[str, Limit] = {}
         self._weights: dict[str, dict[str, int]] = {}
@@ -189,7 +190,7 @@ class Gate:
             rate, burst = self._rate(at)
             old = self._buckets.pop(at)
             if rate:
-                now = self._timers.monotonic()
+                now = self._now()
                 self._buckets[at] = _Bucket(rate, burst, old.fill(now), now)
         if limit.rate_per_s and (name, "") not in self._buckets:
             self._bucket((name, ""), 0.0)
@@ -504,7 +505,7 @@ class Gate:
         """Filled up to now. `tokens` of one that is new; None: of one that nobody used since this
         master began. Of slow ones all that was used is written down.
         """
-        now = self._timers.monotonic()
+        now = self._now()
         bucket = self._buckets.get(at)
         if bucket is None:
             rate, burst = self._rate(at)
@@ -547,10 +548,25 @@ class Gate:
             self._keys[names[0], key] = self._keys.get((names[0], key), 0) + 1
 
     # ------------------------------------------------------------------------------ times
+    def _now(self) -> float:
+        return self._timers.monotonic() + self._skipped_s
+
+    @property
+    def due_in_s(self) -> float | None:
+        """When a rate lets somebody begin who waits; None: nobody waits for one."""
+        return self._due[0][0] - self._now() if self._due and self._who else None
+
+    def skip(self, seconds: float) -> None:
+        """So much time has passed at once, as in simulations."""
+        self._skipped_s += seconds
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick()
+
     def _wake_at(self, wait_s: float, what: str | _Stream) -> None:
         """Look again when a rate lets the next one begin."""
         self._ticket += 1
-        heappush(self._due, (self._timers.monotonic() + wait_s, self._ticket, what))
+        heappush(self._due, (self._now() + wait_s, self._ticket, what))
         self._arm()
 
     def _arm(self) -> None:
@@ -559,12 +575,12 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
         self._armed = self._due[0][0]
-        wait_s = max(0.001, self._armed - self._timers.monotonic())
+        wait_s = max(0.001, self._armed - self._now())
         self._timer = self._timers.call_later(wait_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._timers.monotonic()
+        now = self._now()
         names: list[str] = []
         classes: list[Names] = []
         while self._due and self._due[0][0] <= now:

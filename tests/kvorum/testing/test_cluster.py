@@ -347,3 +347,27 @@ def test_u7_a_step_that_never_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> N
                 await waits
 
     testing.simulate(story, procedures=[Hangs], nodes=1)
+
+
+@kvorum.procedure("limited", queue="narrow")
+class Limited:
+    @kvorum.step(first=True)
+    async def only(self, _ctx: Any) -> Any:
+        return kvorum.done(None)
+
+
+def test_u7_rates_pass_with_the_time_that_is_skipped() -> None:
+    """After a day one of four had begun, at one in ten seconds."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await cluster.db.set_limit("narrow", rate="1/10s", max_concurrent=2)
+        for _ in range(4):
+            await cluster.submit(Limited, None)
+        await cluster.advance("15 s")
+        found = await cluster.db.count_procedures(type="limited", state="SUCCESS")
+        assert 1 <= found["count"] <= 3
+        await cluster.advance("1 minute")
+        found = await cluster.db.count_procedures(type="limited", state="SUCCESS")
+        assert found["count"] == 4
+
+    testing.simulate(story, procedures=[Limited], nodes=1)

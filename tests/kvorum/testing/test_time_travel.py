@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -218,3 +219,75 @@ def test_u5_records_and_tables_are_read_together_as_of_one_moment() -> None:
         assert [tuple(row) for row in then] == [(id, "WAITING", "deposit", "before")]
 
     in_cluster(story, retention="1 h")
+
+
+@kvorum.procedure("past_talks", attributes={"stage": str})
+class Talks:
+    """It says whatever a step can say, and is told something while it runs."""
+
+    @kvorum.step(first=True, heartbeat_ms=60_000)
+    async def talk(self, ctx: Any) -> Any:
+        signal = await ctx.receive("go")
+        ctx.state["got"] = None if signal is None else signal.payload
+        ctx.state["beat"] = ctx.last_heartbeat
+        if ctx.last_heartbeat is None:
+            ctx.heartbeat({"rows": 1})
+            raise kvorum.Unavailable("not yet")
+        ctx.heartbeat({"rows": 2})
+        ctx.attributes(stage="talked")
+        await asyncio.sleep(3)
+        for _ in range(40):
+            ctx.emit("line", "x" * 15_000)
+        return kvorum.next("more")
+
+    @kvorum.step
+    async def more(self, ctx: Any) -> Any:
+        for _ in range(40):
+            ctx.emit("line", "x" * 15_000)
+        return kvorum.next("end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.state)
+
+
+def test_u5_what_a_step_says_and_what_it_was_told_is_as_it_was() -> None:
+    """Steps with heartbeats or attributes failed, a signal of later was there, and events counted
+    as signals.
+    """
+
+    async def story(cluster: testing.Cluster) -> None:
+        started = await cluster.submit(Talks, None)
+        await asyncio.sleep(2)
+        await cluster.db.signal(started.id, "go", "late")
+        assert await started.result() == {"got": None, "beat": {"rows": 1}}
+        for step in ("talk", "more", "end"):
+            replay = await cluster.db.replay_procedure(started.id, Talks, step=step)
+            assert replay.same, replay.to_plain()
+
+    testing.simulate(story, procedures=[Talks], nodes=1, retention="1 h")
+
+
+@kvorum.workflow("past_tries", attributes={"stage": str})
+async def tries(flow: Any) -> str:
+    async def fails(_ctx: Any) -> None:
+        raise ValueError("no")
+
+    flow.attributes(stage="tried")
+    try:
+        await flow.step(fails)
+    except kvorum.StepFailed:
+        return "bad"
+    return "good"
+
+
+def test_u27_what_a_workflow_is_found_by_outlives_a_step_that_fails() -> None:
+    """With nothing of the step it was dropped, too."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        started = await cluster.submit(tries, None)
+        assert await started.result() == "bad"
+        found = await cluster.db.count_procedures(where="stage=tried")
+        assert found["count"] == 1
+
+    testing.simulate(story, procedures=[tries], nodes=1)
