@@ -11,7 +11,8 @@ back of definitions, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -195,16 +196,7 @@ class PrivateDefinitions:
         """A procedure to its end; its result. Raises KvorumError: then the statement fails, and
         with it what was written.
         """
-        writes = self._writes()
-        counter = catalog.counter_key(catalog.COUNTER_TABLE)
-        given = self._ids.following
-        writes.add(put(_at(counter), seal(counter, u64(given))))
-        try:
-            return await self._run(writes, name, args)
-        finally:
-            value, _ = writes.get(_at(counter))
-            assert value is not None
-            self._ids.given(from_u64(value))
+        return await self._run(self._writes(), name, args)
 
     async def _run(self, writes: PrivateWrites, name: str, args: object) -> Any:
         what = f"arguments of {name}"
@@ -213,7 +205,8 @@ class PrivateDefinitions:
         ctx = _Context(given, {}, _StepTxn(writes), self._now_ms())
         step = declared.first
         while True:
-            outcome = await declared.steps[step].method(declared.make(), ctx)
+            outcome = await self._step(writes, declared.steps[step].method(declared.make(), ctx))
+            await asyncio.sleep(0)  # nothing in a step waits: it is all in memory
             match outcome:
                 case Next():
                     step = outcome.step
@@ -227,6 +220,17 @@ class PrivateDefinitions:
                     ctx.now_ms += outcome.delay_ms  # no cache remembers what it waits for
                 case _:
                     raise AssertionError(f"{name} ends a step with {outcome!r:.100}")
+
+    async def _step(self, writes: PrivateWrites, step: Awaitable[Any]) -> Any:
+        """One step, in which nobody else has the loop, so that what it takes of ids is its own."""
+        counter = catalog.counter_key(catalog.COUNTER_TABLE)
+        writes.add(put(_at(counter), seal(counter, u64(self._ids.following))))
+        try:
+            return await step
+        finally:
+            value, _ = writes.get(_at(counter))
+            assert value is not None
+            self._ids.given(from_u64(value))
 
 
 async def declare_private(writes: PrivateWrites, database: str, namespace: str, owner: str) -> None:

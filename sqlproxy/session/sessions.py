@@ -7,11 +7,12 @@ from contextlib import suppress
 from typing import Final
 
 from kv.base.errors import Busy, KvorumError
-from kv.base.rights import LOOPBACK, Identity
+from kv.base.rights import LOOPBACK, Identity, Roles
 from sqlproxy.catalog import role_settings, roles
 from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session.session import SqlSession
 from sqlproxy.session.shared.services import Services
+from sqlproxy.session.state.permits import check_role
 from sqlproxy.session.state.settings import CAUSAL_TOKEN, Settings
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
@@ -57,8 +58,9 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        given = {**await self._defaults(user, database), **given}
-        state = State(self.services, identity, address, database, given, stranger=role is None)
+        stranger = role is None
+        given = {**await self._defaults(user, database, members, stranger=stranger), **given}
+        state = State(self.services, identity, address, database, given, stranger=stranger)
         try:
             await state.hear(state.settings[CAUSAL_TOKEN])
         except KvorumError as error:
@@ -70,16 +72,26 @@ class SqlSessions:
         self.services.roster.add(state)
         return SqlSession(state)
 
-    async def _defaults(self, user: str, database: str) -> dict[str, str]:
-        """What ALTER ROLE and ALTER DATABASE … SET say, as far as it still means something."""
+    async def _defaults(
+        self, user: str, database: str, members: Roles, *, stranger: bool
+    ) -> dict[str, str]:
+        """What ALTER ROLE and ALTER DATABASE … SET say, as far as it still means something, so that
+        nobody is locked out by it.
+        """
         try:
             found = await role_settings.beginning(self.services.client, user, database)
         except KvorumError as error:
             raise from_store(error) from error
         good = {}
         for name, value in found.items():
+            key = name.lower()
+            if key == CAUSAL_TOKEN:  # of another cluster's time, perhaps
+                continue
             with suppress(SqlError):
-                good[name] = Settings.checked(name.lower(), value)
+                checked = Settings.checked(key, value)
+                if key == "role":
+                    check_role(user, checked, members, stranger=stranger)
+                good[name] = checked
         return good
 
     async def verifier(self, user: str) -> str | None:

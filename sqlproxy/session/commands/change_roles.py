@@ -12,8 +12,9 @@ from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
+from sqlproxy.session.state.settings import CAUSAL_TOKEN
 from sqlproxy.session.state.state import State
-from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError, unsupported
+from sqlproxy.values.errors import CANNOT_CHANGE_NOW, UNDEFINED_DATABASE, SqlError, unsupported
 from txn.transaction import Transaction
 
 SALT_BYTES = 16
@@ -93,6 +94,12 @@ async def change_defaults(session: State, bound: s.ChangeDefaults) -> str:
     of = (role or "", bound.database or "")
     change, given = bound.change, dict[str, str | None]()
     match change:
+        case s.SetVariable(name, values) if values is not None and name.lower() == CAUSAL_TOKEN:
+            raise SqlError(
+                CANNOT_CHANGE_NOW,
+                f'parameter "{name}" cannot be set for all sessions of a role or database',
+                hint="It says what one session has seen: SET it in the session that goes on.",
+            )
         case s.SetVariable(name, values) if values is not None:
             given = {name: session.settings.checked(name.lower(), ", ".join(values))}
         case s.SetVariable(name) | s.Reset(name) if name != "all":

@@ -33,6 +33,17 @@ from sqlproxy.values.errors import (
 _ROLES = "permission denied to {} role"
 
 
+def check_role(user: str, role: str, members: Roles, *, stranger: bool) -> None:
+    """Whether a user may act as a role. Raises SqlError (22023, 42501)."""
+    if role == "none":
+        return
+    if members.get(role) is None and role != user:
+        raise SqlError(INVALID_PARAMETER, f'role "{role}" does not exist')
+    free = stranger or members.superuser(user)
+    if not free and role not in members.roles_of(user):
+        raise SqlError(INSUFFICIENT_PRIVILEGE, f'permission denied to set role "{role}"')
+
+
 class Permits:
     """Of one session. `stranger`: its user was no role when it came."""
 
@@ -333,14 +344,7 @@ class Permits:
 
     def check_role(self, role: str) -> None:
         """SET ROLE. Raises SqlError (22023, 42501)."""
-        if role == "none":
-            return
-        user, members = self._user, self.members
-        if members.get(role) is None and role != user:
-            raise SqlError(INVALID_PARAMETER, f'role "{role}" does not exist')
-        free = self._stranger or members.superuser(user)
-        if not free and role not in members.roles_of(user):
-            raise SqlError(INSUFFICIENT_PRIVILEGE, f'permission denied to set role "{role}"')
+        check_role(self._user, role, self.members, stranger=self._stranger)
 
     def check_new_owner(self, owner: str) -> None:
         """Raises SqlError (42501): who gives something away is a member of the new owner."""

@@ -79,3 +79,28 @@ def test_p10_who_may_change_them(db: psycopg.Connection, sql: Sql) -> None:
         db.execute("ALTER DATABASE nowhere SET search_path = x")
     assert caught.value.sqlstate == "3D000"
     db.execute(f"DROP ROLE {user}, {other}")
+
+
+def test_p10_no_setting_locks_anybody_out(db: psycopg.Connection, sql: Sql) -> None:
+    """A role that is gone, or that one may not be, or a token of another cluster's time refuses
+    every session that begins with it.
+    """
+    user, gone = f"in_{sql.database}", f"gone_{sql.database}"
+    db.execute(f"CREATE USER {user}")
+    db.execute(f"CREATE ROLE {gone}")
+    db.execute(f"ALTER DATABASE {sql.database} SET role = '{gone}'")
+    assert _begins_with(sql, user, "role") == "none"
+    assert _begins_with(sql, "kvorum", "role") == gone
+    db.execute(f"GRANT {gone} TO {user}")
+    assert _begins_with(sql, user, "role") == gone
+    db.execute(f"DROP ROLE {gone}")
+    for one in ("kvorum", user):
+        assert _begins_with(sql, one, "role") == "none"
+        with pytest.raises(psycopg.OperationalError, match="does not exist"):
+            psycopg.connect(
+                sql.dsn.replace("user=kvorum", f"user={one}"), options=f"-c role={gone}"
+            )
+    with pytest.raises(psycopg.Error, match="cannot be set for all sessions") as caught:
+        db.execute(f"ALTER ROLE {user} SET kvorum.causal_token = '9000000000000000000'")
+    assert caught.value.sqlstate == "55P02"
+    db.execute(f"DROP ROLE {user}")

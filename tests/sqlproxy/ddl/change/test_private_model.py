@@ -6,6 +6,7 @@ what they declared (Q2, Q6).
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ Row = tuple[int, str | None, int | None]  # a, b, u
 class Session:
     """One session's table, and what it should be."""
 
-    def __init__(self, loop: SimLoop, seed: int) -> None:
+    def __init__(self, loop: SimLoop, seed: int, ids: PrivateIds | None = None) -> None:
         self.chance, self.rows = random.Random(seed), PrivateRows()
         self.doubles = self.chance.random() < 0.5  # whether two rows may have the same `u`
         self.wanted: dict[int, Row] = {}
@@ -53,7 +54,13 @@ class Session:
         self.committed = self.taken_back = self.refused = 0
         self.writes = PrivateWrites(self.rows)
         self.definitions = PrivateDefinitions(
-            *(PrivateIds(), LoopTimers(loop), SimRng(seed), lambda: 1_000, lambda: self.writes)
+            *(
+                ids or PrivateIds(),
+                LoopTimers(loop),
+                SimRng(seed),
+                lambda: 1_000,
+                lambda: self.writes,
+            )
         )
 
     async def begin(self) -> None:
@@ -212,3 +219,32 @@ def test_q2_temporary_tables_under_changes_and_definitions(seed: int) -> None:
         world.close()
 
     run(main, seed)
+
+
+def test_q2_definitions_of_two_sessions_at_once_let_others_have_the_loop() -> None:
+    """One session's definition over many rows stops the process, or two are given the same ids."""
+
+    async def main(loop: SimLoop) -> None:
+        ids, turns = PrivateIds(), 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.ensure_future(others())
+        sessions = [Session(loop, seed, ids) for seed in (1, 2, 3)]
+        await asyncio.gather(*(one.begin() for one in sessions))
+        for one in sessions:
+            one.writes = PrivateWrites(one.rows)
+        for at in range(len(CHANGES)):
+            before = turns
+            await asyncio.gather(*(one.define(*one.lists[at][0]) for one in sessions))
+            assert turns > before + 1
+        ticking.cancel()
+        given = [number for one in sessions for number in one.table.storage_ids]
+        assert len(given) > 3 == len(sessions)
+        assert len(set(given)) == len(given)
+
+    run(main, 1)
