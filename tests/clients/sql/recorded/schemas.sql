@@ -408,7 +408,7 @@
 
 1: select * from goods.small
 
-1: insert into items (s) values ('small') returning *
+1: insert into items (s) values ('small') returning s, n
 
 1: drop type goods.size cascade
 
