@@ -15,6 +15,7 @@ from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.exprs import Column
 from sqlproxy.front.bound.trees import looked_into, parts
+from sqlproxy.rows.schema import Table
 
 _Of = tuple[int, str | None]  # a table, and whose privileges count: Need.owner
 
@@ -67,10 +68,19 @@ def _read(node: object, owner: str | None) -> Iterator[tuple[int, str | None, in
         if isinstance(node, s.SelectItem) and node.view is not None:
             owner = node.view.owner or OWNER
         if isinstance(node, s.Insert) and node.conflict is not None:
-            for number in node.conflict.columns:
-                yield int(node.target.table.id), owner, number
+            wanted, table = node.conflict, node.target.table
+            for number in wanted.columns or _constrained(table, wanted.constraint):
+                yield int(table.id), owner, number
         for _, part in parts(node):
             yield from _read(part, owner)
+
+
+def _constrained(table: Table, name: str | None) -> Iterable[int]:
+    """The columns of the constraint that ON CONFLICT names, if it does."""
+    if name is None:
+        return ()
+    index = table.index(name)
+    return [one.id for one in table.key_columns] if index is None else index.column_ids
 
 
 def _written(node: object) -> Iterator[tuple[int, str, Iterable[int]]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlproxy.pg import oids
 from sqlproxy.pg.arrays import array_writer
 from sqlproxy.rows.naming import schema_of
-from sqlproxy.rows.schema import Table
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.statistics import Known, TableStatistics
 
@@ -26,17 +26,22 @@ async def pg_stats(session: State) -> list[Mapping[str, object]]:
     for table in declared.contents.tables():
         if table.id not in heads:
             continue
-        if not (session.permits.free or rights.allows(session.permits.acting, table, "r")):
+        user, columns = session.permits.acting, table.visible
+        if not (session.permits.free or rights.allows(user, table, "r")):
+            columns = tuple(c for c in columns if rights.allows_columns(user, table, "r", [c.id]))
+        if not columns:
             continue
         if (known := statistics.of(table)) is None:
             await statistics.bring([table])
             known = statistics.of(table)
         if known is not None:
-            found += _rows(table, known)
+            found += _rows(table, columns, known)
     return found
 
 
-def _rows(table: Table, known: TableStatistics) -> list[Mapping[str, object]]:
+def _rows(
+    table: Table, columns: Sequence[Column], known: TableStatistics
+) -> list[Mapping[str, object]]:
     return [
         {
             "schemaname": schema_of(table.namespace),
@@ -50,7 +55,7 @@ def _rows(table: Table, known: TableStatistics) -> list[Mapping[str, object]]:
             "most_common_freqs": list(of.shares) or None,
             "histogram_bounds": _listed(of.bounds),
         }
-        for column in table.visible
+        for column in columns
         if (of := known.columns.get(column.id)) is not None
     ]
 

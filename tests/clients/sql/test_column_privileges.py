@@ -125,6 +125,24 @@ def test_p10_a_name_in_the_statement_gives_no_privilege(
     assert _run(reader, statement) is None
 
 
+def test_p10_a_constraint_by_its_name_and_statistics_ask_for_columns(
+    db: psycopg.Connection, reader: psycopg.Connection
+) -> None:
+    """Which values a column has that one may not read is learned from a constraint over it, or
+    pg_stats hides the columns that one may.
+    """
+    db.execute("ALTER TABLE t ADD CONSTRAINT of_c UNIQUE (c), ADD CONSTRAINT of_b UNIQUE (a, b)")
+    for name, wanted in (("t_pkey", None), ("of_b", None), ("of_c", "42501")):
+        text = f"INSERT INTO t (a) VALUES (1) ON CONFLICT ON CONSTRAINT {name} DO NOTHING"
+        if name == "of_b":
+            text = text.replace("(1)", "(77)")
+        assert _run(reader, text) == wanted, name
+    db.execute("ANALYZE t")
+    asked = "SELECT attname::text FROM pg_stats WHERE tablename = 't' ORDER BY 1"
+    assert reader.execute(asked).fetchall() == [("a",), ("b",)]
+    assert db.execute(asked).fetchall() == [("a",), ("b",), ("c",)]
+
+
 def test_p10_errors_tell_of_columns_that_may_be_read(
     db: psycopg.Connection, reader: psycopg.Connection
 ) -> None:
