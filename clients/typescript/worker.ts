@@ -103,15 +103,16 @@ export class Worker {
       if (given.kind === "step") said.outcome = outcome;
     } catch (error: Json) {
       how = "fail";
-      said = { code: error.code ?? "STEP_ERROR", message: String(error.message ?? error) };
+      said = { code: String(error.code ?? "STEP_ERROR"), message: String(error.message ?? error) };
     }
     for (let attempt = 0; attempt < 10; attempt++) {
       try {
         await task.ask(how, said);
         return;
-      } catch (error: Json) { // refused: it is lost, or a write was, and the engine knows; else ask again
-        if (error instanceof Refused) return;
-        await new Promise((go: Json) => setTimeout(go, 500));
+      } catch (error: Json) { // what is refused fails the step, if that has not failed already: TASK_LOST
+        if (!(error instanceof Refused)) await new Promise((go: Json) => setTimeout(go, 500)); // ask again
+        else if (how === "fail" || error.code === "TASK_LOST") return;
+        else [how, said] = ["fail", { code: error.code, message: error.message }];
       }
     }
   }

@@ -5,7 +5,7 @@
               that the clock skips comes right after the gap, one that it repeats comes once; what
               runs each minute, or each hour, goes by what passes
     every_ms  also each so many ms, counted from 1970 (UTC) plus offset_ms
-    excluded  cron expressions of minutes in which nothing starts
+    excluded  cron expressions of minutes in which nothing starts; of one that the clock skips: none
     start_ms, end_ms   not before, not after; 0 = always
 
 A time is *nominal*: it names the run. The run begins up to jitter_ms later, by a number that the
@@ -15,7 +15,7 @@ schedule's name and the time decide, so that every master says the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -151,6 +151,14 @@ def next_time(cron: str, zone: str, after_ms: int) -> int:
     return int(found.timestamp() * 1000)
 
 
+def _says(cron: str, zone: str, minute_ms: int) -> bool:
+    """Whether clocks on the wall show a minute of the expression: what it says of a minute that
+    they skip is said of no other one.
+    """
+    shown = datetime.fromtimestamp(minute_ms / 1000, ZoneInfo(zone)).replace(tzinfo=None)
+    return next(CronSim(_fields(cron), shown - timedelta(minutes=1))) == shown
+
+
 def next_of(times: Times, after_ms: int) -> int:
     """The first nominal time after `after_ms`; 0 = never. Raises InvalidArgument."""
     after_ms = max(after_ms, times.start_ms - 1, 0)
@@ -172,7 +180,10 @@ def next_of(times: Times, after_ms: int) -> int:
         if not next_ms or (times.end_ms and next_ms > times.end_ms):
             return 0
         minute_ms = next_ms - next_ms % _MINUTE_MS
-        if not any(next_(e, minute_ms - 1) == minute_ms for e in times.excluded):
+        if not any(
+            next_(e, minute_ms - 1) == minute_ms and _says(e, times.zone, minute_ms)
+            for e in times.excluded
+        ):
             return next_ms
         after_ms = minute_ms + _MINUTE_MS - 1
     raise InvalidArgument(

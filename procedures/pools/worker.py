@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -137,6 +137,7 @@ class Worker:
         self.refused: KvorumError | None = None
         self.commits = 0
         self.turns = 0
+        self.turned: Callable[[Turned], None] = lambda _: None  # hears of each turn that is over
 
     # ------------------------------------------------------------------------------ life
     async def run(self) -> None:
@@ -372,6 +373,7 @@ class Worker:
             del self._jobs[run.id]
             self.turns += 1
             self.commits += report.commits
+            self.turned(report)
             self._say(report)
 
     async def _worked(self, job: _Job, run: Run) -> Turned:

@@ -52,6 +52,7 @@ from procedures.engine.retries import retry
 from procedures.engine.runner import Ended, Failed, Returned, Runner, TryAgain, outlasted
 from procedures.engine.store import Fenced, Reads
 from procedures.pools import inbox
+from procedures.pools.messages import Turned
 from procedures.pools.worker import Worker
 from txn.client import TxnClient
 
@@ -261,6 +262,19 @@ class Session:
         else:
             task.stored.set_exception(lost(task.name))
 
+    def turned(self, turn: Turned) -> None:
+        """It is over: of what is not told yet nothing was stored, as of an undo that fails."""
+        task = self._committing.get(turn.id)
+        if task is None or task.stored.done():
+            return
+        if turn.retry is None:
+            task.stored.set_exception(lost(task.name))
+            return
+        error = {"code": turn.retry.code, "message": turn.retry.message}
+        task.stored.set_result(
+            {"state": State.RUNNABLE.name, "step": task.method.name, "error": error}
+        )
+
     def lose(self) -> None:
         """Its worker is silent, or leaves."""
         for task in list(self.tasks.values()):
@@ -302,6 +316,7 @@ class Leases:
         session = self._sessions[key] = Session(self, key, list(types))
         name = f"{worker[: limits.NAME_CHARS_MAX // 2]}-{self.rng.token(4).hex()}"
         session.worker = self._make(name, pool, declared, Handing(session), slots, session.told)
+        session.worker.turned = session.turned
         loop = asyncio.get_running_loop()
         session.life = loop.create_task(self._live(session), name=f"http worker {worker}")
         entered = loop.create_task(session.worker.entered.wait())

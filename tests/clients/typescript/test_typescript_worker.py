@@ -128,6 +128,69 @@ def test_j38_what_a_killed_worker_had_goes_to_another(cluster: Cluster) -> None:
     assert cluster.account("slow") == 1
 
 
+CARELESS = """
+import { Worker, done } from "%s";
+const type = (name) => ({ name: `ts.careless.${name}`, steps: [{ name }] });
+const types = ["nothing", "lost", "large"].map(type);
+const steps = {
+  "ts.careless.nothing.nothing": async () => {},
+  "ts.careless.lost.lost": async (task) => {
+    task.put("no", "where", "k", "v");
+    return done();
+  },
+  "ts.careless.large.large": async (task) => {
+    task.state.much = "x".repeat(2 ** 21);
+    return done();
+  },
+};
+const worker = new Worker({ url: process.argv[2], pool: "careless", worker: "c" }, types, steps);
+await worker.run();
+"""
+
+
+@needs_node
+@pytest.mark.parametrize("what", ["nothing", "lost", "large"])
+def test_j38_what_the_server_refuses_fails_the_step(
+    cluster: Cluster, tmp_path: Path, what: str
+) -> None:
+    """The client forgot the task and its worker lived on: it was never ended."""
+    script = tmp_path / "careless.mjs"
+    script.write_text(CARELESS % (CLIENT / "worker.mjs"))
+    with subprocess.Popen([NODE, str(script), cluster.url]) as process:
+        try:
+            poll(lambda: bool(cluster.db.workers()) or None)
+            with pytest.raises(kvorum.KvorumError) as failed:
+                cluster.db.wait(cluster.db.submit(f"ts.careless.{what}", None), timeout_ms=20_000)
+            assert failed.value.code != "DEADLINE_EXCEEDED"
+        finally:
+            process.kill()
+    poll(lambda: not cluster.db.workers() or None)
+
+
+def test_j38_an_undo_that_fails_is_answered_at_once(cluster: Cluster) -> None:
+    """Nothing is stored of it, so its worker waited for half a minute, each time."""
+    steps = [{"name": "go", "undo": "back"}, {"name": "bad"}]
+    types = [{"name": "raw.undone", "undos": ["back"], "steps": steps}]
+    cluster.told("lease", types=types, take=0)
+    cluster.db.submit("raw.undone", None)
+
+    def given() -> str:
+        ask = {"take": 1, "wait_ms": 1_000}
+        (task,) = poll(lambda: cluster.told("lease", **ask).json()["tasks"] or None)
+        return f"tasks/{task['task']}"
+
+    cluster.told(f"{given()}/commit", outcome={"do": "next", "step": "bad"})
+    cluster.told(f"{given()}/fail", code="X", message="x")
+    told = cluster.told(f"{given()}/fail", code="U", message="not now")
+    assert told.json() == {
+        "state": "RUNNABLE",
+        "step": "back",
+        "error": {"code": "U", "message": "not now"},
+    }
+    assert cluster.told(f"{given()}/commit").status_code == 200
+    assert cluster.told("leave").json() == {}
+
+
 def test_j38_the_protocol_by_hand(cluster: Cluster) -> None:
     """What a task may not do was done, or a lost one was committed, or bad input changed it."""
     db = cluster.db

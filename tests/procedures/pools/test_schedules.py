@@ -196,6 +196,16 @@ def test_the_newest_times_are_not_counted_from_the_beginning(
     assert newest(times, now - 2_000, now, 100) == [now - 2_000, now - 1_000, now]
 
 
+def test_u25_an_excluded_time_that_the_clock_skips_takes_no_other_with_it() -> None:
+    """02:30 "was" 03:00 on that day, so that hour had no run."""
+    given = {"cron": "0 * * * *", "zone": "Europe/Berlin", "exclude": ["30 2 * * *", "0 5 * * *"]}
+    times = times_of({"cron": given["cron"], "zone": given["zone"]})
+    night = ms(2026, 3, 28, 23), ms(2026, 3, 29, 6)
+    every = list(within(times, *night))
+    assert ms(2026, 3, 29, 1) in every, "03:00 there"
+    assert list(within(times_of(given), *night)) == [t for t in every if t != ms(2026, 3, 29, 3)]
+
+
 def test_rare_times_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them takes long to find: for each of 1,500 tries it would hold the master up."""
     looks: list[str] = []
