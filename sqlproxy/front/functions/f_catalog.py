@@ -273,12 +273,14 @@ def _pretty(size: Any) -> str:
 # -- privileges
 
 
-def letters_of(said: str) -> set[str]:
-    """`SELECT, INSERT WITH GRANT OPTION` → PostgreSQL's letters. Raises SqlError (22023)."""
+def letters_of(said: str, known: str = "") -> set[str]:
+    """`SELECT, INSERT WITH GRANT OPTION` → PostgreSQL's letters, of which these are known; "": all
+    are. Raises SqlError (22023).
+    """
     found = set()
     for part in said.split(","):
         word = part.strip().lower().removesuffix(_OPTION).strip()
-        if word not in LETTERS:
+        if word not in LETTERS or (known and LETTERS[word] not in known):
             raise SqlError(INVALID_PARAMETER, f'unrecognized privilege type: "{part.strip()}"')
         found.add(LETTERS[word])
     return found
@@ -414,7 +416,7 @@ def _column_privilege(types: tuple[int, ...]) -> Call:
 
     def privilege(env: Env, *given: Any) -> bool | None:
         roles = _roles(env, given[0] if first else None)
-        letters = letters_of(given[-1])
+        letters = letters_of(given[-1], ALL["column"])
         there, acl = _of_relation(env, given[first])
         if not there:
             return None
@@ -439,7 +441,7 @@ def _any_column_privilege(types: tuple[int, ...]) -> Call:
 
     def privilege(env: Env, *given: Any) -> bool | None:
         roles = _roles(env, given[0] if first else None)
-        letters = letters_of(given[-1])
+        letters = letters_of(given[-1], ALL["column"])
         there, acl = _of_relation(env, given[first])
         if not there:
             return None

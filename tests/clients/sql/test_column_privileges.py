@@ -188,6 +188,12 @@ def test_p10_column_privileges_are_shown_and_taken_back(
     assert any_of == (True,)
     with pytest.raises(psycopg.errors.UndefinedColumn):
         has("z", "SELECT")
+    for text in (
+        "has_any_column_privilege('t', 'DELETE')",
+        "has_column_privilege('t', 'a', 'TRIGGER')",
+    ):
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            db.execute(f"SELECT {text}".encode())
     shown = db.execute(
         "SELECT column_name, privilege_type FROM information_schema.column_privileges "
         f"WHERE grantee = '{name}' AND table_name = 't' ORDER BY 1, 2"
