@@ -36,7 +36,7 @@ def refund(ctx: kvorum.StepContext, account: str, amount: int) -> None:
     outside.ask(ctx.token, f"refund {amount} to {account}")
 
 
-@kvorum.workflow("transfer", timeout_ms=2 * DAY_MS)
+@kvorum.workflow("approved_transfer", timeout_ms=2 * DAY_MS)
 async def transfer(flow: kvorum.Flow, wanted: Transfer) -> list[str]:
     if wanted.amount > 1_000:
         _, approved = await flow.wait_any(flow.signal("approved"), timeout_ms=DAY_MS)

@@ -255,7 +255,7 @@ class _Bind:
 
     def with_needs(self, parsed: Parsed) -> BoundWith:
         """Raises SqlError."""
-        self.binder.known_relations = True
+        self.binder.known_relations = self.binder.casts.known_relations = True
         bound = self.statement(parsed)
         needs = with_columns(self.binder.needs.all(), bound, self.names)
         return BoundWith(bound, needs, frozenset(self.binder.casts.asked))

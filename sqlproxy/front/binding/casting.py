@@ -46,6 +46,7 @@ class Coercer:
         self.parameters = parameters
         self.style = style
         self._relations = relations or (lambda: Relations("", ()))
+        self.known_relations = False  # whether a regclass that is written has to be there
         self.asked: set[str] = set()  # what the statement wants of the system's relations
         self.of_zone: dict[int, str] = {}  # literals that mean this in the session's zone, by place
 
@@ -183,8 +184,12 @@ class Coercer:
             if error.position == 0 and expr.pos >= 0:
                 error.position = expr.pos + 1
             raise
-        if target == oids.REGCLASS and not (relations := self._relations()).plain:
-            value = relations.find(expr.value) or value
+        if target == oids.REGCLASS:
+            relations = self._relations()
+            if self.known_relations:
+                value = relations.must(expr.value)
+            elif not relations.plain:
+                value = relations.find(expr.value) or value
         zoned = (element_of(target) or target) == oids.TIMESTAMPTZ and self.style.zone is not UTC
         if zoned and read(target, DEFAULT, typmod)(expr.value) != value:
             self.of_zone[expr.pos] = writer(target, self.style)(value)
