@@ -287,7 +287,7 @@ class Roster:
         """Its record is now this one."""
         record = record.settled(version)
         if self._listeners:
-            self._tell(live.id)
+            self.tell(live.id)
         self.figures.moved(live.record, record)
         live.record = record
         live.needs = None
@@ -321,7 +321,7 @@ class Roster:
     def drop(self, live: Live) -> None:
         """It ended; the last child to leave queues its parent."""
         if self._listeners:
-            self._tell(live.id)
+            self.tell(live.id)
         self._kept_back.discard(live.id)
         if self._live.pop(live.id, None) is not None:
             self._locked.pop(live.id, None)
@@ -421,7 +421,7 @@ class Roster:
                 if not others:
                     del self._listeners[id]
 
-    def _tell(self, id: int) -> None:
+    def tell(self, id: int) -> None:
         for listener in self._listeners.pop(id, ()):
             if not listener.done():
                 listener.set_result(None)
@@ -429,7 +429,7 @@ class Roster:
     def tell_all(self) -> None:
         """Nobody is told anything any more: let those who wait look who is master now."""
         for id in list(self._listeners):
-            self._tell(id)
+            self.tell(id)
 
     def wake_waiting(self) -> None:
         """Some signal may be lost: wake everything that waits for an event of which nothing is

@@ -537,6 +537,7 @@ class Crew(Dealing):
                     if live is not None:
                         live.slow_ms = report.since_ms
                         (hand.slow.add if report.since_ms else hand.slow.discard)(report.id)
+                        self._roster.tell(report.id)
         if reports:
             self._again(lanes_of(hand.entry))
             self._kick(lanes_of(hand.entry))

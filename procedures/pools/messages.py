@@ -171,7 +171,9 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Slow(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Its step runs longer than its deadline (since ms ago), or does so no more (0)."""
+    """Its step runs longer than its deadline (since ms ago), or does not (0): said again when
+    another step is under way, for who waits for what the one before has told.
+    """
 
     id: int
     step: str

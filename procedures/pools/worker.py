@@ -61,7 +61,7 @@ _TAKEN_S: Final = limits.WORKER_LEASE_MS / 1000 + 1.0
 class _Job:
     """A procedure that this worker holds."""
 
-    __slots__ = ("given", "live", "recalled", "reported_slow", "task")
+    __slots__ = ("desk", "given", "live", "recalled", "reported_moves", "reported_slow", "task")
 
     def __init__(self, version: int) -> None:
         self.given = version
@@ -69,6 +69,8 @@ class _Job:
         self.task: asyncio.Task[None] | None = None
         self.recalled = False
         self.reported_slow = False
+        self.desk: Desk | None = None
+        self.reported_moves = 0
 
     @property
     def version(self) -> int:
@@ -382,7 +384,7 @@ class Worker:
             return Turned(run.id, run.version, b"", lost=True)
         live = job.live = Live(stored)
         live.wake, live.tries = run.wake, run.tries
-        desk = Desk(live, run, run.alive, self._clock.now_ms())
+        desk = job.desk = Desk(live, run, run.alive, self._clock.now_ms())
         turns = HandTurns(
             *(self._store, self._types, self._tables, self._clock, self._rng),
             *(self._runner, desk, _nothing),
@@ -426,7 +428,9 @@ class Worker:
         self._say(Looked(look.question, None, seen.locks, seen.args))
 
     async def _watch(self) -> None:
-        """Say which steps take longer than they should."""
+        """Say which steps take longer than they should, and which are not the first of their turn:
+        somebody may wait for what those before have told.
+        """
         while True:
             await asyncio.sleep(limits.WORKER_BEAT_MS / 1000)
             now, stuck = self._clock.now_ms(), 0
@@ -436,8 +440,11 @@ class Worker:
                 began, limit, step = job.live.step_began
                 late = began > 0 and now - began > limit
                 stuck += late
-                if late or job.reported_slow:
-                    job.reported_slow = late
+                moves = 0 if job.desk is None else job.desk.moves
+                if moves > job.reported_moves:
+                    self._changed.set()
+                if late or job.reported_slow or moves > job.reported_moves:
+                    job.reported_slow, job.reported_moves = late, moves
                     self._reports.append(Slow(id, step, now - began if late else 0))
             self._runner.hire(stuck)
             if self._stopping and now > self._stop_ms:

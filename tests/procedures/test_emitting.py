@@ -55,6 +55,20 @@ class Count(Zoo):
         ctx.emit("undone")
 
 
+@procedure("emitting.tedious")
+class Tedious(Zoo):
+    @step(first=True)
+    async def first(self, ctx: StepContext) -> Outcome:
+        await asyncio.sleep(1)
+        ctx.emit("begun")
+        return p.next("rest")
+
+    @step
+    async def rest(self, _ctx: StepContext) -> Outcome:
+        await asyncio.sleep(15)
+        return p.done()
+
+
 @procedure("emitting.early")
 class Early(Zoo):
     @step(first=True, early=True)
@@ -100,7 +114,7 @@ class Ticker(Zoo):
         return p.done() if n == ctx.args["most"] else p.again(delay_ms=ctx.args.get("ms", 100))
 
 
-TYPES: list[Any] = [Count, Early, flowing, Ticker]
+TYPES: list[Any] = [Count, Tedious, Early, flowing, Ticker]
 
 
 def events(control: Control, id: int, **how: Any) -> AsyncProcedureEvents:
@@ -204,6 +218,21 @@ def test_j36_readers_are_woken_and_go_on(remote: bool) -> None:
         assert await told(control, id, after=slow.position) == each[3:]
         for one in many:
             assert await one == each
+
+    in_office(test, remote, TYPES)
+
+
+@REMOTE
+def test_j36_readers_do_not_wait_for_the_steps_behind(remote: bool) -> None:
+    """A worker told of its commits when the whole turn was over."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        control = Control(executor)
+        id = await executor.submit(submission("emitting.tedious"))
+        async for event in events(control, id):
+            assert event.name == "begun"
+            assert office.lab.clock.now_ms() - event.at_ms < 2_000
+            break
 
     in_office(test, remote, TYPES)
 
