@@ -41,6 +41,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from heapq import heappop, heappush
 from itertools import accumulate, takewhile
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -86,6 +87,7 @@ _NAP_S: Final = 1.0  # the wall clock may jump
 _ATTEMPTS: Final = 10
 _KEYS_KEPT: Final = 20  # requests that were repeated are known again
 _LIVE_KEPT: Final = 100
+_LOOKS: Final = 64  # schedules that are looked at at once
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -224,7 +226,10 @@ class Schedules:
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}  # what of the heap is true
         self._awaited: dict[int, str] = {}  # runs whose end somebody waits for → schedule
-        self._turn = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by name
+        self._some = asyncio.Semaphore(_LOOKS)
+        self._looking: dict[str, bool] = {}  # whether to look once more then
+        self._noticed: dict[str, int] = {}  # since when it is known that one is due
         self._changed = asyncio.Event()
         self.looks = 0  # at schedules, for tests
 
@@ -538,31 +543,40 @@ class Schedules:
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
-        while True:
-            trouble = False
-            try:
-                await self._load()
-            except KvorumError as error:
-                trouble = True
-                log.warning("schedules wait: %s", error)
-            for name in self._ready():
+        async with asyncio.TaskGroup() as looks:
+            while True:
+                trouble = False
                 try:
-                    await self._look(name)
-                except KvorumError as error:  # it must not keep the others from their times
+                    await self._load()
+                except KvorumError as error:
                     trouble = True
-                    if name in self._known:
-                        self._mind(name, ready=True)
-                    log.warning("schedule %s waits: %s", name, error)
-            try:
-                async with asyncio.timeout(_NAP_S if trouble else self._pause_s()):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            if not trouble:
+                    log.warning("schedules wait: %s", error)
+                for name in self._ready():
+                    if name in self._looking:
+                        self._looking[name] = True
+                    else:
+                        self._looking[name] = False
+                        looks.create_task(self._look_at(name))
+                try:
+                    async with asyncio.timeout(_NAP_S if trouble else self._pause_s()):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                if trouble and self._changed.is_set():
+                    await asyncio.sleep(_NAP_S)
                 self._changed.clear()
-            elif self._changed.is_set():
-                self._changed.clear()
-                await asyncio.sleep(_NAP_S)
+
+    async def _look_at(self, name: str) -> None:
+        """One that has trouble, or whose workers are silent, keeps no other from its times."""
+        try:
+            async with self._some:
+                await self._look(name)
+        except KvorumError as error:
+            log.warning("schedule %s waits: %s", name, error)
+            await asyncio.sleep(_NAP_S)
+            self._looking[name] = True
+        if self._looking.pop(name) and name in self._known:
+            self._mind(name, ready=True)
 
     def _ready(self) -> list[str]:
         """Those that are due now, by name."""
@@ -572,6 +586,7 @@ class Schedules:
             at, name = heappop(self._heap)
             if self._due.get(name) == at:
                 del self._due[name]
+                self._noticed.setdefault(name, now)
                 found.append(name)
         return sorted(found)
 
@@ -593,14 +608,14 @@ class Schedules:
 
     async def _look(self, name: str) -> list[int]:
         """Start what of it may start; the ids."""
-        async with self._turn:
+        async with self._turns.setdefault(name, asyncio.Lock()):
             self.looks += 1
             known = self._known.get(name)
             if known is None:
                 return []
             before = known.schedule
             now = self._clock.now_ms()
-            after, times = _passed(before, now)
+            after, times = _passed(before, now, self._noticed.pop(name, now))
             nonces: list[str] = []
             after = await self._drained(after, nonces)
             for when in times:
@@ -707,20 +722,22 @@ class Schedules:
             return 0
 
 
-def _passed(known: Schedule, now: int) -> tuple[Schedule, list[int]]:
-    """The times that have come, without those that do not run, and the schedule behind them."""
+def _passed(known: Schedule, now: int, noticed: int) -> tuple[Schedule, list[int]]:
+    """The times that have come, without those that do not run, and the schedule behind them. How
+    late they are is counted until somebody `noticed`: then there was a master.
+    """
     if not known.due_ms or known.due_ms > now:
         return known, []
     found = newest(known.times, known.next_ms, now, limits.SCHEDULE_MISSED_MAX)
     times = list(takewhile(lambda one: begins(known.times, known.name, one) <= now, found))
     after = next_of(known.times, times[-1] if times else known.next_ms)
-    return replace(known, next_ms=after), _chosen(known, times, now)
+    return replace(known, next_ms=after), _chosen(known, times, noticed)
 
 
-def _chosen(known: Schedule, times: list[int], now: int) -> list[int]:
+def _chosen(known: Schedule, times: list[int], noticed: int) -> list[int]:
     # One begins when those before it have, however short its own jitter is: it is not late then.
     began = list(accumulate((begins(known.times, known.name, one) for one in times), max))
-    late_ms = {when: now - at for when, at in zip(times, began, strict=True)}
+    late_ms = {when: noticed - at for when, at in zip(times, began, strict=True)}
     if known.catch_up_ms:
         times = [one for one in times if late_ms[one] <= max(_LATE_MS, known.catch_up_ms)]
     late = [when for when in times if late_ms[when] > _LATE_MS]

@@ -609,6 +609,31 @@ def test_u25_a_crash_at_any_write_neither_loses_nor_doubles_a_run(at: int) -> No
     with_schedules(test)
 
 
+def test_u25_schedules_of_a_silent_pool_hold_up_no_others() -> None:
+    """They were looked at one after the other: those at the end were late, and that is missed."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _: Office) -> None:
+        submit = runs.submit
+
+        async def slow(sub: Any) -> int:
+            if sub.name == "silent":
+                await asyncio.sleep(8)
+            return await submit(sub)
+
+        runs.submit = slow  # type: ignore[method-assign]
+        schedules = master()
+        names = [*(f"a{n}" for n in range(100)), "z"]
+        for name in names:
+            procedure = "x" if name == "z" else "silent"
+            how = {"name": name, "procedure": procedure, "missed": "skip"}
+            await schedules.set({**EVERY, **how})
+        await asyncio.sleep(10 * 60 + 30)
+        told = await schedules.all(limit=200)
+        assert {one["name"]: one["runs"] for one in told} == dict.fromkeys(names, 10)
+
+    with_schedules(test)
+
+
 @procedure("brief", retention_ms=0)
 class Brief:
     """Of which nothing is kept."""
