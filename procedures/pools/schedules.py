@@ -262,6 +262,10 @@ class Schedules:
                 "live",
             )
             same = {field: getattr(known, field) for field in (*kept, "paused")}
+            if known.due_ms and known.times == made.times:
+                same["next_ms"] = (
+                    known.next_ms
+                )  # it may have come, and its run may be still to come
             return replace(made, **same)
 
         return (await self._change(made.name, change, new=True)).to_plain()

@@ -634,6 +634,22 @@ def test_u25_schedules_of_a_silent_pool_hold_up_no_others() -> None:
     with_schedules(test)
 
 
+def test_u25_who_sets_the_same_one_anew_loses_no_time_of_it() -> None:
+    """Programs do so when they start: the run of a time that had passed was still to come."""
+
+    async def test(master: Callable[[], Schedules], runs: Runs, _: Office) -> None:
+        schedules = master()
+        often = {**EVERY, "every_ms": 600_000, "jitter_ms": 300_000}
+        await schedules.set(often)
+        for _minute in range(120):
+            await asyncio.sleep(60)
+            await schedules.set({**often, "args": {"n": 1}})
+        assert len(runs.times) >= 11
+        assert {b - a for a, b in pairwise(runs.times)} == {600_000}
+
+    with_schedules(test)
+
+
 @procedure("brief", retention_ms=0)
 class Brief:
     """Of which nothing is kept."""
