@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from kvorum.cli.moments import moment
 from kvorum.sdk.sync import Database
 from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import procedure_name
+from procedures.engine.registry import Declared, declaration
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
 _KEEPS_CHARS = 60
@@ -204,17 +206,25 @@ def replay(
     from kvorum.steps.modules import declared
 
     with opened(connect, json) as db:
-        name = db.procedure(procedure, at=at).name
-        found = [one for one in declared([module]) if procedure_name(one) == name]
+        info = db.procedure(procedure, at=at)
+        found = [one for one in declared([module]) if procedure_name(one) == info.name]
         if not found:
-            output.die(InvalidArgument(f"{module} declares no procedure {name}"), as_json=json)
-        answer = db.replay_procedure(procedure, found[-1], step=step, last=last, at=at).to_plain()
+            output.die(InvalidArgument(f"{module} declares no procedure {info.name}"), as_json=json)
+        code = _of_version(found, info.extra["version"])
+        answer = db.replay_procedure(procedure, code, step=step, last=last, at=at).to_plain()
     if json:
         output.emit(answer)
     else:
         _print_replay(answer)
     if not answer["same"]:
         raise typer.Exit(1)
+
+
+def _of_version(found: Sequence[Declared], version: int) -> Declared:
+    """Of several versions side by side that one, else who accepts it, else the last one."""
+    exact = [one for one in found if declaration(one).version == version]
+    accepting = [one for one in found if version in declaration(one).accepts]
+    return (exact or accepting or found)[-1]
 
 
 def _print_replay(answer: Plain) -> None:
