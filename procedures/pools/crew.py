@@ -304,6 +304,8 @@ class Crew(Dealing):
     def limit(self, key: str, limit: Limit) -> None:
         """Set a limit, and count what has begun under it."""
         all_ = self._roster.all()
+        for one in all_:
+            one.begun = one.begun or one.running or bool(one.worker)  # its first step is under way
         self.gate.count([(one.id, one.limits, one.key) for one in all_ if one.begun])
         self.gate.limit(key, limit)
 

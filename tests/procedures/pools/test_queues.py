@@ -773,6 +773,34 @@ def test_u19_workers_get_what_fits_them() -> None:
     in_office(test, [Gpu, Counts])
 
 
+@procedure("tedious", pool="p")
+class Tedious(Zoo):
+    @step(first=True)
+    async def only(self, _ctx: StepContext) -> Outcome:
+        await asyncio.sleep(5)
+        return p.done()
+
+
+def test_u17_a_new_limit_counts_whose_first_step_is_under_way() -> None:
+    """Nothing was limited before, so nobody had asked the gate: as many more began."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        for _ in range(3):
+            await executor.submit(Submission("tedious", None, "tester"))
+        await asyncio.sleep(1)
+        live = executor.live()[0]
+        assert executor.crew is not None
+        executor.crew.limit(live.limits[0], Limit(3))
+        more = await executor.submit(Submission("tedious", None, "tester"))
+        await asyncio.sleep(1)
+        assert executor.crew.gate.waits(more)
+        assert (await executor.wait(more, 20_000)).state is State.SUCCESS
+
+    in_office(test, [Tedious])
+
+
 # ------------------------------------------------------------------------------ older versions
 def test_u17_an_older_program_leaves_alone_what_it_would_lose() -> None:
     """A record that uses a field which came later has a format that older programs refuse."""
