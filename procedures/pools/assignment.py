@@ -176,6 +176,7 @@ class Dealing:
         self._postponed: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
         self._with_needs: dict[str, dict[str, None]] = {}  # lane → the same with needs, that wait
         self.deduplicated: Counter[str] = Counter()  # owner → keys for which an earlier one stands
+        self._sweeping = False
         self._untold: Counter[int] = Counter()  # procedure → rows of an index without its record
 
     @property

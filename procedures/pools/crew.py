@@ -106,8 +106,10 @@ class Crew(Dealing):
         while True:
             await asyncio.sleep(_LOOK_S)
             now = self._timers.monotonic()
-            if now - swept > _SWEEP_S:
-                swept = now
+            if self._sweeping:
+                swept = now  # the next one begins a while after its end
+            elif now - swept > _SWEEP_S:
+                self._sweeping = True
                 self._spawn(self._sweep())
             lease = limits.WORKER_LEASE_MS / 1000
             for hand in [h for h in self.hands.values() if now - h.heard > lease]:
@@ -146,6 +148,8 @@ class Crew(Dealing):
             self.deduplicated.update(kept)
         except KvorumError as error:
             log.warning("what forgotten procedures left stays for now: %s", error)
+        finally:
+            self._sweeping = False
 
     async def _kept_rates(self) -> AsyncIterator[tuple[bytes, Kept, int]]:
         async for key, value, version in rows.every(self._rows, rows.ALL_RATES):

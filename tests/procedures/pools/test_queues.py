@@ -6,6 +6,8 @@ import asyncio
 import random
 import sys
 from collections import Counter, deque
+from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,7 +24,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.submission import Options, Submission, check, create
-from procedures.pools import windows
+from procedures.pools import inbox, windows
 from procedures.pools.control import Control
 from procedures.pools.rows import ALL_WINDOWS, every
 from procedures.pools.start_limits import Bucketed, Gate, Kept, Limit
@@ -799,6 +801,26 @@ def test_u17_a_new_limit_counts_whose_first_step_is_under_way() -> None:
         assert (await executor.wait(more, 20_000)).state is State.SUCCESS
 
     in_office(test, [Tedious])
+
+
+def test_one_sweep_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many kept procedures it takes longer than its interval: they piled up."""
+    began: list[float] = []
+
+    async def slow(_rows: object) -> AsyncIterator[int]:
+        began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(200)
+        for id in ():
+            yield id
+
+    monkeypatch.setattr(inbox, "owners", slow)
+
+    async def test(_office: Office, _executor: Executor) -> None:
+        await asyncio.sleep(600)
+        assert len(began) == 3
+        assert all(b - a > 200 for a, b in pairwise(began))
+
+    in_office(test, [Counts])
 
 
 # ------------------------------------------------------------------------------ older versions
