@@ -244,6 +244,7 @@ class Cycle:
         self._held, self._held_flying, self._barriers, self._barriers_flying = [], [], [], []
         for replica in list(self._replicas.values()):
             self._stop_replica(replica, reason)
+        self._buffer.close()
 
     # ------------------------------------------------------------------ messages that wait
 

@@ -22,12 +22,20 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
 from raft import records
-from raft.api import LogDB, RaftConfig, RaftCounters
+from raft.api import LogBatch, LogDB, RaftConfig, RaftCounters
 from raft.errors import InvariantBroken, LogCorrupt, SyncFailed
 from raft.records import CONFIG_KIND, NOOP, Base, Entry, HardState
 from raft.rules import membership
 from raft.rules.membership import Membership, MembershipHistory
 from raft.rules.sizes import LogSizes
+
+
+class _Nowhere:
+    """The batch of a node that has stopped."""
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def delete_range(self, start: bytes, end: bytes) -> None: ...
 
 
 class LogBuffer:
@@ -36,7 +44,7 @@ class LogBuffer:
     def __init__(self, db: LogDB, on_failed: Callable[[BaseException], None]) -> None:
         """`on_failed` is called when the LogDB refuses a batch: its entries are lost."""
         self._db, self._on_failed = db, on_failed
-        self._batch = db.batch()
+        self._batch: LogBatch = db.batch()
         self._filled = False
         self.unsynced = False
         """Something was written to the LogDB after the last sync began."""
@@ -49,12 +57,18 @@ class LogBuffer:
         self._batch.delete_range(start, end)
         self._filled = True
 
+    def close(self) -> None:
+        """Let the open batch go, which would keep its database open; what comes later is lost, as
+        what was not written is.
+        """
+        self._batch = _Nowhere()
+
     def write(self) -> None:
         """Hand the open batch to the LogDB (visible to scans, not durable) and open another.
 
         Raises SyncFailed.
         """
-        if self._filled:
+        if self._filled and not isinstance(self._batch, _Nowhere):
             batch, self._batch, self._filled = self._batch, self._db.batch(), False
             self.unsynced = True
             try:

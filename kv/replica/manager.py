@@ -585,6 +585,11 @@ class ReplicaManager:
         for replica in self._by_start:
             replica.machine.waits.dismiss(error)
 
+    def let_go(self) -> None:
+        """After `close`, and that of the host: before the engine is closed."""
+        for replica in self._by_start:
+            replica.state.let_go()
+
     def close(self) -> None:
         """Answer everybody who waits: not executed, or unknown. The host and the engine are closed
         by their owner.

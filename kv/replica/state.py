@@ -92,6 +92,10 @@ class PartitionState:
             for name in ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
         }
 
+    def let_go(self) -> None:
+        """Nothing is written any more: the handles of families would keep the database open."""
+        self._families.clear()
+
     def lie_in(self, descriptor: PartitionDescriptor) -> None:
         """Its rows are in another storage shard now, which the descriptor names."""
         self.descriptor = descriptor

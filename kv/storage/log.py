@@ -41,10 +41,10 @@ class LogAdapter:
     def __init__(self, engine: Engine, family: str = LOG_FAMILIES[0]) -> None:
         self._engine = engine
         self._name = family
-        self._family = engine.family(family)
 
     def batch(self) -> LogBatch:
-        return LogBatch(self._engine.batch(), self._family)
+        # Not kept: a handle of a family keeps the database open after the engine was closed.
+        return LogBatch(self._engine.batch(), self._engine.family(self._name))
 
     def write(self, batch: LogBatch) -> None:
         self._engine.write(batch.inner)

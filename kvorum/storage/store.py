@@ -700,6 +700,8 @@ class Store:
         for syncer in (self._syncer, self._state_syncer):
             if syncer is not None:
                 syncer.close()
+        if hasattr(self, "manager"):
+            self.manager.let_go()
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (
