@@ -24,6 +24,6 @@ def test_a_closed_database_that_is_still_held_opens_again(tmp_path: Path) -> Non
         table.put(f"k{n}", str(n))
         db.close()
     with kvorum.open(tmp_path / "data") as db:
-        assert [row.key for row in db.table("default", "t").scan()] == [b"k0", b"k1", b"k2"]
+        assert [row.key for row in db.table("default", "t").scan().items] == [b"k0", b"k1", b"k2"]
     with pytest.raises(kvorum.KvorumError):
         table.put("k", "v")
