@@ -32,7 +32,7 @@ class _EverySchema:
     """Of users'. Whichever a type is in, it is that of a column."""
 
     def __contains__(self, name: object) -> bool:
-        return name not in (PUBLIC, "pg_catalog", "information_schema")
+        return name not in ("", PUBLIC, "pg_catalog", "information_schema")
 
 
 class OwnNames:
