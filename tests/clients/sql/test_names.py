@@ -109,7 +109,7 @@ def test_a_path_is_not_another_table(db: psycopg.Connection) -> None:
     relation = "SELECT relname FROM pg_class WHERE oid = %s::regclass"
     assert db.execute(relation, ("public.t",)).fetchone() == ("t",)
     assert db.execute(relation, ('"public.t"',)).fetchone() == ("public.t",)
-    with pytest.raises(psycopg.errors.UndefinedTable):
+    with pytest.raises(psycopg.errors.InvalidSchemaName):
         db.execute("SELECT nextval('x.s')")
     db.execute('DROP TABLE "public.t"')
     assert db.execute("SELECT b FROM t").fetchall() == []
