@@ -64,7 +64,7 @@ def verify(
     """Run a workload, hurt the cluster, and check that clients saw nothing impossible.
 
     Use a TEST cluster: faults are real. Workloads: register, list-append, bank, set, cycle,
-    long-fork, monotonic, batch, unique-ids, procedure, feed, stale, causal, with --isolation
+    long-fork, monotonic, batch, unique-ids, procedure, queue, feed, stale, causal, with --isolation
     serializable skew, and sites, alone: it makes two clusters. Exit code 0: no anomaly, 1:
     anomalies, or a cluster that did not come back, 2: wrong usage.
     """

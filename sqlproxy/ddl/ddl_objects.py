@@ -51,7 +51,7 @@ from sqlproxy.ddl.steps import (
 )
 from sqlproxy.ddl.switching import SETTLE_MS
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_sql_name, nextval_of, place_of, schema_of
+from sqlproxy.rows.naming import check_sql_name, located, nextval_of, schema_of
 from sqlproxy.rows.schema import (
     CONSTRAINT,
     CREATING,
@@ -169,7 +169,7 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
         raise invalid("42701", f'column "{twice}" specified more than once')
     uses = []
     for relation, names in args.get("uses") or ():
-        one = await usable(t, *place_of(namespace, relation))
+        one = await usable(t, *located(namespace, relation))
         if isinstance(one, IndexName):
             raise wrong_kind(one.name, "index", "table")
         uses.append((int(one.id), _column_ids(one, names)))

@@ -36,7 +36,7 @@ from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
 from sqlproxy.rows import keys
-from sqlproxy.rows.naming import Reference, check_sql_name, place_of
+from sqlproxy.rows.naming import Reference, check_sql_name, located
 from sqlproxy.rows.schema import (
     ACTIONS,
     ALWAYS,
@@ -318,7 +318,7 @@ def _foreign_key(table: Table, raw: object) -> WantedKey:
         raise invalid(
             "42830", "number of referencing and referenced columns for foreign key disagree"
         )
-    place = place_of(table.namespace, target)
+    place = located(table.namespace, target)
     name = _optional_text(fields, "name", "a foreign key") or ""
     deferred = bool(fields.get("deferred"))
     deferrable = deferred or bool(fields.get("deferrable"))

@@ -23,8 +23,8 @@ from sqlproxy.rows.naming import (
     check_sql_name,
     first_free,
     joined_columns,
+    located,
     nextval_of,
-    place_of,
     schema_of,
     shown_name,
 )
@@ -82,7 +82,7 @@ async def with_sequences(
     for name, wanted in draft.sequences:
         column = columns[name]
         if not isinstance(wanted, Mapping):
-            space, title = place_of(table.namespace, wanted)
+            space, title = located(table.namespace, wanted)
             there = await relations.find_relation(t, space, title)
             if not isinstance(there, Sequence):
                 words = f'relation "{shown_name(space, title)}" does not exist'

@@ -20,7 +20,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.version_waits import Settled
-from sqlproxy.rows.naming import place_of
+from sqlproxy.rows.naming import located
 from sqlproxy.rows.schema import PLACING
 from sqlproxy.values.refusals import invalid
 from txn.results import ScanPage
@@ -172,7 +172,7 @@ def places_to_drop(args: Mapping[str, object]) -> list[tuple[str, str]]:
     namespace = name_in(args, "namespace")
     if args.get("names") is None:
         return [(namespace, name_in(args, "name"))]
-    found = [place_of(namespace, one) for one in list_in(args, "names")]
+    found = [located(namespace, one) for one in list_in(args, "names")]
     if not found:
         raise InvalidArgument("the argument 'names' is empty: name what is to be dropped")
     return list(dict.fromkeys(found))

@@ -82,7 +82,7 @@ def reference(name: str, of: str) -> Reference:
     return bare(name) if schema_in(name) == schema_in(of) else [schema_in(name), bare(name)]
 
 
-def place_of(namespace: str, named: object) -> tuple[str, str]:
+def located(namespace: str, named: object) -> tuple[str, str]:
     """The namespace and the name that a reference means. Raises InvalidArgument."""
     match named:
         case str():

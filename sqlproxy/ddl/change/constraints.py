@@ -39,7 +39,7 @@ from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import with_parts
 from sqlproxy.ddl.steps import CatalogTxn, name_in
 from sqlproxy.rows import rows
-from sqlproxy.rows.naming import first_free, place_of
+from sqlproxy.rows.naming import first_free, located
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, Column, ForeignKey, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.refusals import invalid
@@ -61,7 +61,7 @@ def locks(args: Any) -> list[Lock]:
     namespace = name_in(args, "namespace")
     places = [(namespace, name_in(args, "name"))]
     if isinstance(key := args.get("foreign_key"), Mapping):
-        places.append(place_of(namespace, key.get("table")))
+        places.append(located(namespace, key.get("table")))
     return [exclusive(f"table/{space}/{one}") for space, one in dict.fromkeys(places)]
 
 

@@ -37,12 +37,14 @@ class Scene:
     tokens: dict[str, str] = field(default_factory=dict)
 
     def ask(self, who: str, statement: str) -> list[list[str | None]]:
-        told = self._client(who).post("/v1/sql", json={"statement": statement})
+        with self._client(who) as http:
+            told = http.post("/v1/sql", json={"statement": statement})
         assert told.status_code == 200, told.text
         return list(told.json()["rows"])
 
     def list(self, who: str, path: str) -> httpx.Response:
-        return self._client(who).get(path)
+        with self._client(who) as http:
+            return http.get(path)
 
     def _client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.tokens[who]}"}

@@ -300,6 +300,7 @@ def test_m3_large_results_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -
 def test_a_page_of_a_list_has_looked_at_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may see no type had the master read all that is kept, with each request."""
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 3)
+    monkeypatch.setattr(limits, "PROCEDURE_PASSED_MAX", 3)
 
     async def test(desk: Desk) -> None:
         async with desk.open() as executor:

@@ -440,6 +440,7 @@ def test_m8_an_answer_has_looked_at_so_many_entries_at_most(
     book read with each request; or what lies behind could not be asked for.
     """
     monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", 4)
+    monkeypatch.setattr(limits, "PROCEDURE_PASSED_MAX", 4)
 
     async def test(lab: Lab) -> None:
         async with lab.executor() as executor:
