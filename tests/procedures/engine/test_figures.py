@@ -127,6 +127,7 @@ def test_what_a_step_logs_says_of_which_procedure() -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
     log.addHandler(handler)
+    log.setLevel(logging.WARNING)  # whatever tests before this one made of the root
     try:
         simloop.run(main, 0)
     finally:
