@@ -806,9 +806,15 @@ def test_u17_a_new_limit_counts_whose_first_step_is_under_way() -> None:
 def test_one_sweep_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many kept procedures it takes longer than its interval: they piled up."""
     began: list[float] = []
+    owners = inbox.owners
 
-    async def slow(_rows: object) -> AsyncIterator[int]:
-        began.append(asyncio.get_running_loop().time())
+    async def slow(rows: Any) -> AsyncIterator[int]:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, simloop.SimLoop):  # of a node that other tests have left running
+            async for id in owners(rows):
+                yield id
+            return
+        began.append(loop.time())
         await asyncio.sleep(200)
         for id in ():
             yield id
