@@ -132,7 +132,7 @@ def _named(calls: Sequence[Sequence[object]]) -> tuple[str, ...]:
 
 def _position(record: Record, calls: Sequence[Sequence[object]], step: str) -> int:
     if step.startswith("#") and step[1:].isascii() and step[1:].isdigit():
-        at = int(step[1:])
+        at = int(step[1:10])
         if at <= len(calls):
             return at
     elif not step:

@@ -105,9 +105,10 @@ def token_of(step_token: str) -> str:
 def owner_of(token: str) -> int:
     """The procedure that handed out a token. Raises InvalidArgument."""
     parts = token.split("-")
-    if len(parts) == 4 and parts[0] == "ext" and parts[2].isascii() and parts[2].isdigit():
-        return int(parts[2])
-    raise InvalidArgument(f"{token!r:.80} is no token of ctx.external()")
+    good = len(parts) == 4 and parts[0] == "ext" and parts[2].isascii() and parts[2].isdigit()
+    if not good or (owner := int(parts[2][:21])) >> 64:
+        raise InvalidArgument(f"{token!r:.80} is no token of ctx.external()")
+    return owner
 
 
 class _Counted:

@@ -137,7 +137,7 @@ def _read_char(text: str) -> str:
 
 
 def _read_named(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() else text
+    return numbers.read_oid(text) if text.isascii() and text.isdigit() else text
 
 
 def _read_int2vector(text: str) -> list[int]:

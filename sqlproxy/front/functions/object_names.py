@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Call, Expr
 from sqlproxy.front.functions.function import Function, with_env
-from sqlproxy.front.functions.regclass import name_parts
+from sqlproxy.front.functions.regclass import bounded, name_parts, written_number
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc, format_type
 from sqlproxy.pg import oids
@@ -49,10 +49,8 @@ _KINDS: Final = {
 
 
 def _number(text: str) -> int | None:
-    """What is no name."""
-    if text == "-":
-        return 0
-    return int(text) if text.isascii() and text.isdigit() else None
+    """What is no name. Raises SqlError (22003)."""
+    return 0 if text == "-" else written_number(text)
 
 
 def _signature(env: Env, kind: _Kind, oid: int) -> str:
@@ -65,7 +63,7 @@ def _signature(env: Env, kind: _Kind, oid: int) -> str:
 
 
 def _found(env: Env, kind: _Kind, text: str) -> list[int]:
-    bare, arguments = text.strip(), ""
+    bare, arguments = bounded(text).strip(), ""
     if kind.signature:
         bare, _, arguments = bare.partition("(")
     name = bare.strip().removeprefix("pg_catalog.")
@@ -138,7 +136,7 @@ def _type(env: Env, text: str) -> int | None:
     """Of a type as it is written: a name, also quoted and of a schema, or the words that the
     language has for it; a modifier says nothing here.
     """
-    name = _MODIFIER.sub("", text.strip())
+    name = _MODIFIER.sub("", bounded(text).strip())
     if (element_name := _BOUNDS.sub("", name)) != name:
         element = _type(env, element_name)
         return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)

@@ -20,12 +20,13 @@ from sqlproxy.front.bound.exprs import Call, Const, Expr
 from sqlproxy.front.functions.function import declared
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc
-from sqlproxy.pg import oids
+from sqlproxy.pg import numbers, oids
 from sqlproxy.rows.naming import PUBLIC, TEMPORARY, is_temporary
 from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
 _SHORT: Final = ("pg_catalog", PUBLIC)  # schemas whose names stand alone
+_WRITTEN_MAX: Final = 4_000  # characters: a function's name with the types of 100 arguments
 
 
 class Relations:
@@ -58,8 +59,8 @@ class Relations:
         """What a text names, as it is shown; None: no such relation. Raises SqlError."""
         if text == "-":
             return text
-        if text.isascii() and text.isdigit():
-            return self.at(int(text))
+        if (number := written_number(text)) is not None:
+            return self.at(number)
         parts = name_parts(text)
         if len(parts) > 3:
             raise SqlError(
@@ -92,8 +93,8 @@ class Relations:
         """Of what is held. Raises SqlError (42P01)."""
         if held == "-":
             return 0
-        if held.isascii() and held.isdigit():
-            return int(held)
+        if (number := written_number(held)) is not None:
+            return number
         if (found := self._held.get(held)) is None:  # a text that came as a parameter
             found = self._held[self.must(held)]
         return found
@@ -108,9 +109,24 @@ class Relations:
         return self._names.get(oid) or (str(oid) if oid else "-")
 
 
+def bounded(text: str) -> str:
+    """A name as it is written. Raises SqlError (42602): it is longer than any."""
+    if len(text) > _WRITTEN_MAX:
+        raise SqlError(
+            "42602", f"a text of {len(text):,} characters is no name: {_WRITTEN_MAX:,} at most"
+        )
+    return text
+
+
+def written_number(text: str) -> int | None:
+    """The OID that stands where a name is expected; None: it is a name. Raises SqlError (22003)."""
+    return numbers.read_oid(text) if text.isascii() and text.isdigit() else None
+
+
 def name_parts(text: str) -> list[str]:
     """Of a name as it is written. Raises SqlError (42602)."""
     found, at = [], 0
+    bounded(text)
     while (part := _PART.match(text, at)) is not None:
         quoted, plain = part.groups()
         found.append(quoted.replace('""', '"') if quoted is not None else plain.lower())

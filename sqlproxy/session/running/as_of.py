@@ -45,7 +45,7 @@ def is_relative(text: str) -> bool:
 def timestamp_of(text: str, now_ms: int) -> int:
     """`now_ms`: of the oracle where it `is_relative`. Raises SqlError (22007)."""
     text = text.strip()
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= 20:
         return int(text)
     if (ms := ago_ms(text)) is not None:
         return compose(now_ms - ms)

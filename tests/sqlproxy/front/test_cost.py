@@ -56,6 +56,8 @@ _TEXTS: Final = (
     "%1000000000s",
     "NFKD",
     "\\" * 1_000_000,
+    " " * 1_000_000 + "x",  # what looks for an end of many beginnings
+    "[1]" * 300_000 + "x",
 )
 _JSON: Final = (
     "[" * 900 + "1" + "]" * 900,
