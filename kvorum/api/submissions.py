@@ -8,6 +8,8 @@
                             arguments or another state, submit on the types that it is for, too
     others of the database  operate on the cluster: they move, copy and repair things
 
+A schedule needs what its type and arguments do, whoever sets, changes, runs or removes it.
+
 Who has a procedure go back, or forks it, with other arguments or another state needs submit on its
 type besides: he says what it is to do.
 
@@ -25,6 +27,7 @@ from procedures.pools.bulk import BULK
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
 
 _DEFINE: Final = frozenset({Action.DEFINE})
+_OPERATE: Final = frozenset({Action.OPERATE})
 _OF_TABLES: Final = frozenset(
     {
         *("AlterTable", "DropTable", "DisableTable", "EnableTable", "ModifyTable"),
@@ -62,15 +65,25 @@ def needed(type_: str, args: object) -> list[Needed]:
     given = args if isinstance(args, Mapping) else {}
     namespace, named = given.get("namespace"), given.get("name")
     if type_ == BULK:
-        return [Needed(frozenset({Action.OPERATE}), CLUSTER), *_in_bulk(given)]
+        return [Needed(_OPERATE, CLUSTER), *_in_bulk(given)]
     if type_ == LOCK and isinstance(resource := given.get("resource"), str):
         return [Needed(frozenset({Action.WRITE}), Resource(Kind.LOCK, resource))]
     if type_.startswith("kvorum.") or not isinstance(namespace, str):
-        return [Needed(frozenset({Action.OPERATE}), CLUSTER)]
+        return [Needed(_OPERATE, CLUSTER)]
     names = given.get("names", [named])
     if type_ in _OF_TABLES and isinstance(names, list) and names:
         return [Needed(_DEFINE, table(namespace, str(name))) for name in names]
     return [Needed(_DEFINE, Resource(Kind.NAMESPACE, namespace))]
+
+
+def scheduled(type_: object, args: object) -> list[Needed]:
+    """What setting a schedule that starts this needs, and changing or running it: it is what its
+    type and arguments need of who submits them. Of one of the database's own the clock says when,
+    so that needs the cluster, too.
+    """
+    name = type_ if isinstance(type_, str) else ""
+    needs = needed(name, args)
+    return [Needed(_OPERATE, CLUSTER), *needs] if is_own(name) else needs
 
 
 def restated(said: object) -> bool:

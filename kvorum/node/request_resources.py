@@ -12,7 +12,7 @@ from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Needs
-from kvorum.api.submissions import is_own, needed
+from kvorum.api.submissions import is_own, needed, scheduled
 from kvorum.node.procedure_rights import is_about_one
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
@@ -103,22 +103,20 @@ class Named:
                 return ((operates, Resource(Kind.PROCEDURE_TYPE, named)),)
             case _:
                 pass
-        needs: list[tuple[frozenset[Action], Resource]] = [
-            (operates, Resource(Kind.PROCEDURE_TYPE))
-        ]
         if what.startswith("schedule."):
             schedules = self._current().schedules
             assert schedules is not None, "a node's executor has rows"
-            known = schedules.procedure_of(named)
-            if known is None:
+            there = schedules.starts(named)
+            if there is None:
                 raise Busy(
                     "this node has just become the master and reads the schedules; ask again",
                     details={"what": "master", "retry_after_ms": _AGAIN_MS},
                 )
-            types = [said.get("procedure", ""), known]
-            if any(not isinstance(one, str) or is_own(one) for one in types):
-                needs.append((operates, CLUSTER))  # it may be one of the database's own
-        return needs
+            starts = [(said.get("procedure"), said.get("args"))] if what == "schedule.set" else []
+            if there[0] or not starts:  # it is changed: taken from whoever has set it
+                starts.append(there)
+            return [need for type_, args in starts for need in scheduled(type_, args)]
+        return ((operates, Resource(Kind.PROCEDURE_TYPE)),)
 
     def _crew(self) -> Crew:
         crew = self._current().crew

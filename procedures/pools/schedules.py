@@ -234,12 +234,16 @@ class Schedules:
         self.looks = 0  # at schedules, for tests
 
     # ------------------------------------------------------------------------------ requests
-    def procedure_of(self, name: str) -> str | None:
-        """What a schedule starts; "": there is no such one. None: they are not known yet."""
+    def starts(self, name: str) -> tuple[str, object] | None:
+        """What a schedule starts, and with which arguments; "": there is no such one. None: they
+        are not known yet.
+        """
         if not self._loaded:
             return None
         known = self._known.get(name)
-        return "" if known is None else known.schedule.procedure
+        if known is None:
+            return "", None
+        return known.schedule.procedure, plain_data.decode(known.schedule.args)
 
     async def set(self, given: dict[str, object]) -> dict[str, Any]:
         """Add one, or change it in place: what it did so far, and a pause, stay. Raises
@@ -324,6 +328,7 @@ class Schedules:
         if self._known.get(name) is known:  # nobody has set it anew
             del self._known[name]
             self._due.pop(name, None)
+            self._noticed.pop(name, None)
 
     async def all(self, *, after: str = "", name: str = "", limit: int = 0) -> list[Any]:
         """By name: those behind `after`, or the one of this name; as many as fit an answer."""
@@ -619,20 +624,26 @@ class Schedules:
                 return []
             before = known.schedule
             now = self._clock.now_ms()
-            after, times = _passed(before, now, self._noticed.pop(name, now))
+            noticed, moved_on = self._noticed.pop(name, now), False
+            after, times = _passed(before, now, noticed)
             nonces: list[str] = []
-            after = await self._drained(after, nonces)
-            for when in times:
-                if after.remaining == 0:
-                    break
-                after = await self._drained(self._pushed(after, when), nonces)
-            started = [self._started[nonce] for nonce in nonces]
-            if after != before:
-                try:
-                    await self._write(name, known, after)
-                except (ConditionFailed, UnknownOutcome):
-                    await self._read(name)
-                    return started
+            try:
+                after = await self._drained(after, nonces)
+                for when in times:
+                    if after.remaining == 0:
+                        break
+                    after = await self._drained(self._pushed(after, when), nonces)
+                started = [self._started[nonce] for nonce in nonces]
+                if after != before:
+                    try:
+                        await self._write(name, known, after)
+                    except (ConditionFailed, UnknownOutcome):
+                        await self._read(name)
+                        return started
+                moved_on = True
+            finally:
+                if not moved_on and name in self._known:
+                    self._noticed[name] = noticed  # a master was there: its times are not missed
             for nonce in nonces:
                 self._started.pop(nonce, None)
             if name in self._known and name not in self._due:

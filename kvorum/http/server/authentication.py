@@ -23,7 +23,7 @@ from kv.base.fair_turns import BYTES_PER_US, HTTP_US
 from kv.base.limits import TENANT_WAITING_MAX
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
-from kvorum.api.submissions import is_own, needed, restated, signalled
+from kvorum.api.submissions import is_own, needed, restated, scheduled, signalled
 from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.server.connection_turns import turn_of
@@ -196,6 +196,9 @@ class Door:
         if right is SELF:
             request.may(frozenset(), CLUSTER)
             return
+        if right.name in ("<procedure>", "{schedule}") and right.action is Action.SUBMIT:
+            await self._check_schedule(request, right, path, body)
+            return
         actions, resource = frozenset({right.action}), await self._resource(right, path, body)
         needs = [(actions, resource)]
         if right.action is Action.SUBMIT and is_own(resource.name):
@@ -206,10 +209,6 @@ class Door:
                 needs += signalled(body, {} if book is None else book.tables)
         if right.action is Action.OPERATE and right.name == "{id}" and restated(body):
             needs.append((frozenset({Action.SUBMIT}), resource))
-        if right.name == "<procedure>" and (name := _field(body, "name")):
-            there = await self._of_schedule(right.kind, name)
-            if there.name:  # it is changed: taken from whoever has set it
-                await self.check(request, _CHANGED, {"schedule": name}, None)
         try:
             for actions, resource in needs:
                 request.may(actions, resource)
@@ -217,6 +216,26 @@ class Door:
             if right.name not in _LOOKED_UP:
                 raise
             raise _unseen(error, right) from None
+
+    async def _check_schedule(
+        self, request: Request, right: Right, path: Mapping[str, str], body: object
+    ) -> None:
+        """That of who sets, changes, runs or removes one. Raises Forbidden, Unauthenticated."""
+        assert request.may is not None, "it was asked"
+        named = path.get("schedule")
+        if named is None:
+            args = body.get("args") if isinstance(body, dict) else None
+            for actions, resource in scheduled(_field(body, "procedure"), args):
+                request.may(actions, resource)
+            named = _field(body, "name")
+        there = await self._schedule(named)
+        if not there and "schedule" not in path:
+            return
+        try:  # it is changed: taken from whoever has set it
+            for actions, resource in scheduled(there.get("procedure"), there.get("args")):
+                request.may(actions, resource)
+        except Forbidden as error:
+            raise _unseen(error, _CHANGED) from None
 
     async def _resource(self, right: Right, path: Mapping[str, str], body: object) -> Resource:
         """What a request is about. Of an id that there is not: as if it were of no known name."""
@@ -258,10 +277,14 @@ class Door:
             return Resource(kind)
 
     async def _of_schedule(self, kind: Kind, name: str) -> Resource:
+        return Resource(kind, str((await self._schedule(name)).get("procedure", "")))
+
+    async def _schedule(self, name: str) -> Mapping[str, object]:
+        """As it is known; empty: there is no such one."""
         for one in await self._backend.control("schedule.list", {"name": name}):
             if one.get("name") == name:
-                return Resource(kind, str(one.get("procedure", "")))
-        return Resource(kind)
+                return dict(one)
+        return {}
 
     async def _of_paused(self, kind: Kind, what: str, name: str) -> Resource:
         match what:

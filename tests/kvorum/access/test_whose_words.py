@@ -125,6 +125,54 @@ def test_the_audit_names_who_has_submitted_a_bulk_action(scene: Scene, door: str
     assert entry["actor"] == "chief"
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_what_a_schedule_starts_is_submitted_by_who_sets_it(scene: Scene, door: str) -> None:
+    """Who may operate on types alone had one run with arguments of his choice, by a schedule; and
+    who may operate the cluster sent the signals that he may not send, by a schedule of
+    `kvorum.bulk`.
+    """
+    signals = {"what": "signal", "filter": {"type": TYPE}, "options": {"name": "ok"}}
+    resets = {"what": "reset", "filter": {"type": [TYPE]}, "options": {"args": "all"}}
+    aborts = {"what": "abort", "filter": {"type": "none"}}
+    said = {"reason": "none", "actor": "ann"}
+    day = {"every_ms": 86_400_000}
+    scene.db.set_schedule("anns", None, TYPE, "a little", **day)
+    scene.db.set_schedule("signals", None, "kvorum.bulk", signals | said, **day)
+    with scene.as_("operator", door) as db:
+        for act in (
+            lambda: db.set_schedule("new", None, TYPE, "all", **day),
+            lambda: db.set_schedule("anns", None, TYPE, "all", **day),
+            lambda: db.trigger_schedule("anns"),
+            lambda: db.backfill_schedule("anns", 0, 1),
+            lambda: db.remove_schedule("anns"),
+            lambda: db.trigger_schedule("signals"),
+            lambda: db.remove_schedule("not there"),
+        ):
+            with pytest.raises(Forbidden, match="may not"):
+                act()
+    with scene.as_("chief", door) as db:
+        for args in (signals, resets):
+            with pytest.raises(Forbidden, match="submit"):
+                db.set_schedule("mine", None, "kvorum.bulk", args | said, **day)
+        for act in (
+            lambda: db.set_schedule("signals", None, "kvorum.bulk", aborts | said, **day),
+            lambda: db.trigger_schedule("signals"),
+            lambda: db.remove_schedule("signals"),
+        ):
+            with pytest.raises(Forbidden, match="may not submit"):
+                act()
+        db.set_schedule("mine", None, "kvorum.bulk", aborts | said, **day)
+        db.remove_schedule("mine")
+    with scene.as_("ann", door) as db:
+        db.set_schedule("anns", None, TYPE, "more", **day)
+        (id,) = db.trigger_schedule("anns")["started"]
+        assert scene.db.wait(int(id), timeout_ms=30_000) == ["schedule", "more"]
+        db.remove_schedule("anns")
+        with pytest.raises(Forbidden):
+            db.set_schedule("signals", None, TYPE, "more", **day)
+    scene.db.remove_schedule("signals")
+
+
 def test_natively_as_over_http(scene: Scene) -> None:
     """Who may operate on types alone limited queues, forgot what has ended, paused pools, and had
     the database's own procedures run by schedules.
@@ -148,8 +196,6 @@ def test_natively_as_over_http(scene: Scene) -> None:
                 act()
         db.pause("type", TYPE, "for a while")
         db.resume("type", TYPE)
-        db.set_schedule("users", None, TYPE, None, every_ms=86_400_000)
-        db.remove_schedule("users")
     with scene.as_("chief", "native") as db:
         db.set_limit("q", max_concurrent=1)
         db.pause("queue", "q", "for a while")

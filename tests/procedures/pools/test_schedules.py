@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument, NotFound, TooLarge, UnknownOutcome
+from kv.base.errors import InvalidArgument, NotFound, TooLarge, Unavailable, UnknownOutcome
 from kv.base.ops import put
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import plain_data
@@ -720,3 +720,33 @@ def test_u27_what_a_schedule_starts_has_its_attributes() -> None:
         await schedules.set({**EVERY, "procedure": "later", "attributes": {"any": 1}})
 
     with_schedules(test)
+
+
+@pytest.mark.parametrize("missed", ["one", "skip", "all"])
+def test_times_at_which_nothing_could_be_started_are_not_missed(missed: str) -> None:
+    """There was a master all the time, whose submissions had trouble for longer than the few
+    seconds behind which a time counts as late: with "skip" none of them ran.
+    """
+
+    async def story(master: Callable[[], Schedules], runs: Runs, office: Office) -> None:
+        schedules = master()
+        trouble = True
+        submit = runs.submit
+
+        async def submitted(sub: Any) -> int:
+            if trouble:
+                raise Unavailable("nobody is there")
+            return await submit(sub)
+
+        schedules._submit = submitted
+        first = (await schedules.set({**EVERY, "missed": missed}))["next_ms"]
+        await asyncio.sleep(3.5 * 60)
+        assert not runs.times
+        trouble = False
+        await asyncio.sleep(2)
+        came = [first + 60_000 * n for n in range(len(runs.times))]
+        assert runs.times == came
+        assert len(came) in (3, 4)
+        assert came[-1] <= office.lab.clock.now_ms() < came[-1] + 60_000
+
+    with_schedules(story)
