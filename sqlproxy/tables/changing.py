@@ -31,6 +31,7 @@ from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.strengths import SHARE
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table, stands_by
 from sqlproxy.tables.deferring import Later
@@ -621,7 +622,7 @@ class TableWriter:
             UNIQUE_VIOLATION,
             f'duplicate key value violates unique constraint "{name}"',
             detail=self.rules.key_detail("Key {} already exists.", places, values),
-            schema="public",
+            schema=schema_of(self.table.namespace),
             table=self.table.name,
             constraint=name,
         )

@@ -26,6 +26,7 @@ from kv.base.limits import SQL_CASCADES_MAX
 from kv.base.strengths import KEY_SHARE, NO_KEY_UPDATE, UPDATE
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Const
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
 from sqlproxy.tables.access import Access, Given, Stretch
@@ -157,7 +158,7 @@ def _no_parent(
         FOREIGN_KEY_VIOLATION,
         f'insert or update on table "{table.name}" violates foreign key constraint "{key.name}"',
         detail=rules.key_detail(words, places(table, key.columns), values),
-        schema="public",
+        schema=schema_of(table.namespace),
         table=table.name,
         constraint=key.name,
     )
@@ -174,7 +175,7 @@ def _still_referenced(
         f'update or delete on table "{parent.name}" violates foreign key constraint '
         f'"{key.name}" on table "{child.name}"',
         detail=rules.key_detail(words, at, values),
-        schema="public",
+        schema=schema_of(child.namespace),
         table=child.name,
         constraint=key.name,
     )

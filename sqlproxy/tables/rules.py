@@ -13,6 +13,7 @@ from typing import Any
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.pg.style import Style
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, MayRead, SqlError
 
@@ -65,7 +66,7 @@ class Rules:
                     CHECK_VIOLATION,
                     f'new row for relation "{self.table.name}" violates check constraint "{name}"',
                     detail=self._failing(values),
-                    schema="public",
+                    schema=schema_of(self.table.namespace),
                     table=self.table.name,
                     constraint=name,
                 )
@@ -78,7 +79,7 @@ class Rules:
             f'null value in column "{column}" of relation "{self.table.name}" violates not-null '
             "constraint",
             detail=self._failing(values),
-            schema="public",
+            schema=schema_of(self.table.namespace),
             table=self.table.name,
             column=column,
         )

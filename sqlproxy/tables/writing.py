@@ -42,8 +42,9 @@ from sqlproxy.front.bound.statements import (
 )
 from sqlproxy.front.closures.compiling import Compiled, Fn, compile
 from sqlproxy.front.stages.sequence_stages import asks
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.rows import codec
-from sqlproxy.rows.schema import PUBLIC, Table
+from sqlproxy.rows.schema import PUBLIC, Index, Table
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter, Taken
 from sqlproxy.tables.deferring import Deferred, Later, Spots
@@ -581,6 +582,7 @@ class _OnConflict:
             )
             if not self._names and conflict.predicate is not None:
                 raise no_arbiter()
+        self._late, self._ahead = self._deferrable(conflict)
         where = self._where = None if conflict.where is None else compile(conflict.where)
         self._waits = where is not None and where.numbered
         self._projection = _Projection(table)
@@ -588,12 +590,49 @@ class _OnConflict:
             None if conflict.assignments is None else _Assignments(table, conflict.assignments)
         )
 
+    def _deferrable(self, conflict: Conflict) -> tuple[Index | None, list[str]]:
+        """The first of the constraints meant that is deferrable, and those ahead of it."""
+        ahead = [self._table.primary_key_name] if self._meant(self._table.primary_key_name) else []
+        for index in sorted(self._table.indexes, key=lambda one: (not one.primary, one.id)):
+            if not index.unique or index.state != PUBLIC:
+                continue
+            if index.deferrable and conflict.constraint is None:
+                meant = not conflict.columns or {*conflict.columns} == {*index.column_ids}
+            else:
+                meant = self._meant(index.name)
+            if meant and index.deferrable:
+                return index, ahead
+            if meant:
+                ahead.append(index.name)
+        return None, []
+
+    def _meant(self, name: str) -> bool:
+        return bool(name) and (self._names is None or name in self._names)
+
+    async def _decided(self, work: Work, writer: TableWriter, rows: Sequence[Row]) -> None:
+        """A deferrable constraint decides nothing: what comes to it is refused, as PostgreSQL does;
+        what meets a constraint ahead of it does not come to it. Raises SqlError (55000).
+        """
+        t, ahead = work.t, self._ahead
+        free = not ahead or None in await writer.seek(t, rows, only=ahead, late=False)
+        if self._late is not None and free:
+            raise SqlError(
+                "55000",
+                "ON CONFLICT does not support deferrable unique constraints/exclusion constraints "
+                "as arbiters",
+                schema=schema_of(self._table.namespace),
+                table=self._table.name,
+                constraint=self._late.name,
+            )
+
     async def run(
         self, work: Work, writer: TableWriter, rows: Sequence[Row], mine: set[bytes]
     ) -> list[Row]:
         """The rows that were inserted or updated, as they are now. `mine`: keys of rows of this
-        statement.
+        statement. Raises SqlError.
         """
+        if self._late is not None and rows:
+            await self._decided(work, writer, rows)
         if len(rows) >= _MANY and not mine:
             together = await self._together(work, writer, rows)
             if together is not None:

@@ -109,6 +109,10 @@ class Coercer:
         self.asked.add(CATALOG)
         return call
 
+    def named_type(self, oid: int, pos: int) -> Expr:
+        """A type of users' as a regtype: its name depends on the schemas that are searched."""
+        return self._asking(object_names.as_type(Const(oid=oids.OID, value=oid, pos=pos)))
+
     def _of_text(self, expr: Expr, target: int) -> Expr | None:
         """From or to the text of what is held as an OID."""
         if target in HELD_AS_OIDS:

@@ -37,7 +37,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column as TableColumn
-from sqlproxy.rows.schema import Index, Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
     GENERATED_ALWAYS,
@@ -58,17 +58,6 @@ def no_arbiter() -> SqlError:
     return SqlError(
         INVALID_COLUMN_REFERENCE,
         "there is no unique or exclusion constraint matching the ON CONFLICT specification",
-    )
-
-
-def _no_deferrable_arbiter(table: Table, index: Index) -> SqlError:
-    return SqlError(
-        "55000",
-        "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as "
-        "arbiters",
-        schema="public",
-        table=table.name,
-        constraint=index.name,
     )
 
 
@@ -334,10 +323,6 @@ class Writes:
                 scope.rels.append(Rel(table.name, tuple(c.name for c in target.columns), seen))
                 with self.queries.within("ON CONFLICT"):
                     predicate = self.binder.condition(infer["whereClause"], scope, "WHERE")
-        for index in table.indexes:
-            meant = constraint is None and (not columns or {*columns} == {*index.column_ids})
-            if index.deferrable and (meant or index.name == constraint):
-                raise _no_deferrable_arbiter(table, index)
         if body["action"] == "ONCONFLICT_NOTHING":
             return Conflict(columns, constraint, predicate=predicate)
         if constraint is None and not columns:

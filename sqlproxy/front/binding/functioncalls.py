@@ -47,6 +47,7 @@ from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
 from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
 from sqlproxy.rows.naming import InSchema, schema_of
+from sqlproxy.values.enums import is_enum
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
     SYNTAX_ERROR,
@@ -179,8 +180,8 @@ class FunctionCalls:
             args = self._with_defaults(found, args)
             found = resolve.function(name, [a.oid for a in args], pos)
         converted = self._converted(found, args, pos)
-        if found.proc.source == "to_regclass":
-            return or_null(converted[0], self.binder.names.relations())
+        if (named := self._name(found, converted)) is not None:
+            return named
         if (asks := ASKS.get(found.proc.source)) is not None:
             self.binder.casts.asked |= {CATALOG, asks}
             converted = self._by_oid(converted)
@@ -190,6 +191,16 @@ class FunctionCalls:
         if "over" in body:
             return self._windowed(found, converted, ordered, condition, body, scope)
         return self._aggregated(found, converted, ordered, condition, body)
+
+    def _name(self, found: Resolved, args: tuple[Expr, ...]) -> Expr | None:
+        """What is a name that depends on the schemas that are searched; None: it is none."""
+        match found.proc.source:
+            case "to_regclass":
+                return or_null(args[0], self.binder.names.relations())
+            case "pg_typeof" if is_enum(element_of(args[0].oid) or args[0].oid):
+                return self.binder.casts.named_type(args[0].oid, args[0].pos)
+            case _:
+                return None
 
     def _inlined(self, words: Sequence[str], body: Node, scope: Scope) -> Expr | None:
         """What stands for a function of users', or of rows; None: it is neither."""

@@ -144,7 +144,7 @@ def _format_type(env: Env, oid: int | None, typmod: int | None) -> str | None:
     of = oids.by_oid(oid)
     if of is not None and not is_enum(of.element or oid):  # of users' the catalog knows the schema
         return oids.format_type(oid, typmod)
-    return env.catalog.get("pg_type", "_text", oid=oid) or ("???" if oid else "-")
+    return object_names.type_name(env, oid) or ("???" if oid else "-")
 
 
 def _user(env: Env, oid: int) -> str:

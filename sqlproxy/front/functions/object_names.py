@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.env import Env, path_of, searched_before
 from sqlproxy.front.bound.exprs import Call, Expr
 from sqlproxy.front.functions.function import Function, with_env
 from sqlproxy.front.functions.regclass import bounded, name_parts, written_number
@@ -140,21 +140,19 @@ def _type(env: Env, text: str) -> int | None:
     if (element_name := _BOUNDS.sub("", name)) != name:
         element = _type(env, element_name)
         return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)
+    order = [*searched_before(env), *path_of(env)]
     if '"' in name or "." in name:
         *schemas, name = name_parts(name)
-        where: dict[str, object] = {"typname": name}
-        if schemas:
-            schema = env.catalog.get("pg_namespace", "oid", nspname=schemas[-1])
-            if schema is None:
-                return None
-            where["typnamespace"] = schema
-        found = env.catalog.get("pg_type", "oid", **where)
-        return None if found is None else int(found)
-    name = " ".join(name.lower().split())
-    name = _WORDS.get(name, name)
-    for column in ("typname", "_text"):
-        if (found := env.catalog.get("pg_type", "oid", **{column: name})) is not None:
-            return int(found)
+        order = schemas[-1:] or order
+    else:
+        name = " ".join(name.lower().split())
+        name = _WORDS.get(name, name)
+    for column in ("typname", "_text"):  # its name, or the language's words for it
+        for schema in order if column == "typname" else ["pg_catalog"]:
+            where = env.catalog.get("pg_namespace", "oid", nspname=schema)
+            found = env.catalog.get("pg_type", "oid", **{column: name, "typnamespace": where})
+            if found is not None:
+                return int(found)
     return None
 
 
@@ -169,8 +167,33 @@ def _type_in(env: Env, text: str) -> int:
     return found
 
 
+def type_name(env: Env, oid: int) -> str | None:
+    """A type as messages and regtype show it: with its schema where the name alone does not mean
+    it.
+    """
+    text: str | None = env.catalog.get("pg_type", "_text", oid=oid)
+    schema = env.catalog.get("pg_type", "typnamespace", oid=oid)
+    schema = env.catalog.get("pg_namespace", "nspname", oid=schema)
+    if text is None or schema in (None, "pg_catalog", "information_schema"):
+        return text
+    shown = quote_ident(schema) + "."
+    bare = text.removeprefix(shown)
+    return bare if _found_alone(env, oid, schema) else shown + bare
+
+
+def _found_alone(env: Env, oid: int, schema: str) -> bool:
+    """Whether the path leads to this type of all that have its name."""
+    order = [*searched_before(env), *path_of(env)]
+    name = env.catalog.get("pg_type", "typname", oid=oid)
+    others = env.catalog.find("pg_type", "typnamespace", typname=name)
+    before = order[: order.index(schema)] if schema in order else None
+    return before is not None and not any(
+        env.catalog.get("pg_namespace", "nspname", oid=one) in before for one in others
+    )
+
+
 def _type_out(env: Env, oid: int) -> str:
-    return env.catalog.get("pg_type", "_text", oid=oid) or (str(oid) if oid else "-")
+    return type_name(env, oid) or (str(oid) if oid else "-")
 
 
 def _type_or_null(env: Env, text: str) -> str | None:

@@ -5,7 +5,7 @@ them, and compared.
     COPY … FROM STDIN                   with its rows on the lines below
 
 An answer is tag and rows, or SQLSTATE and message; of those in TOLD also what is told beside it:
-DETAIL of an error, notices.
+DETAIL of an error and the schema that it names, notices.
 
     python -m tests.clients.sql.sessions temporary host=… port=… user=…      records PostgreSQL's
 """
@@ -59,6 +59,7 @@ class Sessions:
         except psycopg.Error as error:
             words = _OWN.sub("pg_temp_N", str(error.diag.message_primary))
             told = [_lines(error.diag.message_detail)] if self._told else []
+            told += [f"schema {error.diag.schema_name}"] if told and error.diag.schema_name else []
             return [error.sqlstate, words, *told]
 
     def _heard(self, notice: psycopg.errors.Diagnostic) -> None:

@@ -413,3 +413,31 @@
 1: drop type goods.size cascade
 
 1: select column_name from information_schema.columns where table_name in ('items', 'bought') order by table_name, ordinal_position
+
+1: create schema felt
+
+1: create type felt.mood as enum ('ok', 'bad')
+
+1: create type felt.grade as enum ('x')
+
+1: create type grade as enum ('y')
+
+1: select pg_typeof('ok'::felt.mood), pg_typeof(array['ok'::felt.mood]), pg_typeof('y'::grade), pg_typeof('x'::felt.grade), 'felt.mood'::regtype
+
+1: select pg_typeof('ok'::felt.mood)::text, pg_typeof('ok'::felt.mood) = 'felt.mood'::regtype, pg_typeof('ok'::felt.mood)::oid = 'felt.mood'::regtype::oid, pg_typeof('y'::grade) = 'grade'::regtype, format_type('felt.mood[]'::regtype, null)
+
+1: select 'mood'::regtype
+
+1: select to_regtype('mood'), to_regtype('grade[]'), to_regtype('felt.grade'), to_regtype('integer'), to_regtype('"char"')
+
+1: set search_path = felt, public
+
+1: select pg_typeof('ok'::felt.mood), pg_typeof(array['ok'::mood]), pg_typeof('y'::public.grade), pg_typeof('x'::grade), 'felt.mood'::regtype, 'grade'::regtype, 'public.grade'::regtype, format_type('mood'::regtype, null)
+
+1: set search_path = felt
+
+1: select pg_typeof('y'::public.grade), to_regtype('public.grade[]')
+
+1: reset search_path
+
+1: drop type felt.mood, felt.grade, grade
