@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -22,6 +23,8 @@ from psycopg.pq.abc import PGconn
 
 TARGET: Final = Path(__file__).parent.parent / "tests" / "sqlproxy" / "front" / "jsonpaths.json"
 MANY: Final = 900
+MANY_DATETIMES: Final = 400
+ZONE: Final = "Asia/Kolkata"  # one without summer time: of a time of day today's offset counts
 CALLS: Final = {
     "query": "jsonb_path_query($1::jsonb, $2::jsonpath, $3::jsonb)",
     "query silent": "jsonb_path_query($1::jsonb, $2::jsonpath, $3::jsonb, true)",
@@ -29,6 +32,8 @@ CALLS: Final = {
     "match": "jsonb_path_match($1::jsonb, $2::jsonpath, $3::jsonb)",
     "exists silent": "jsonb_path_exists($1::jsonb, $2::jsonpath, $3::jsonb, true)",
     "match silent": "jsonb_path_match($1::jsonb, $2::jsonpath, $3::jsonb, true)",
+    "query tz": "jsonb_path_query_tz($1::jsonb, $2::jsonpath, $3::jsonb)",
+    "match tz": "jsonb_path_match_tz($1::jsonb, $2::jsonpath, $3::jsonb, true)",
 }
 _SCALARS: Final = (1, 2, 0, -1, 1.5, 2.50, 10, "a", "b", "abc", "1", "x y", True, None, "", [], {})
 _NUMBERS: Final = ("1", "2", "0", "1.5", "10", "-1", ".5", "3")
@@ -145,6 +150,69 @@ def random_paths(seed: int) -> Iterator[tuple[str, str, str]]:
         yield paths.path(), json.dumps(document(chance)), found
 
 
+_TEXTS: Final = {
+    "": (
+        *("2017-03-10", "2017-3-1", " 2017-03-11 ", "2016-02-29", "2017-02-29", "2017/03/10", ""),
+        *("12:34:56", "12:34:56.7", "12:34:56.1234567", "24:00:00", "1:2:3", "12:34", "x"),
+        *("12:34:56+03", "12:34:56 +3", "04:04:56-03:00", "12:34:56+16", "07:04:56+00"),
+        *("2017-03-10 00:00:00", "2017-03-10T12:34:56.5", "2017-03-10  1:2:3"),
+        *("2017-03-10 00:00:00+05:30", "2017-03-09T18:30:00+00", "2017-03-10T12:34:56Z"),
+    ),
+    "dd.mm.yyyy": ("10.03.2017", "1.1.1", "30.02.2017", "10.03", "10.03.2017 ", "10-03-2017"),
+    "YYYYMMDD": ("20170310", "2017031", "201703"),
+    "yy Mon DD": ("17 mar 10", "70 DEC 1", "17 march 10"),
+    "YYYY DDD": ("2017 123", "2016 366", "2017 366"),
+    "HH12:MI AM": ("12:34 pm", "12:34 AM", "13:00 AM", "1:00 P.M."),
+    "HH24:MI:SS.FF3": ("12:34:56.1", "12:34:56.1235", "23:59:59.9996", "12:34:56."),
+    "HH24:MI TZH:TZM": ("12:34 +05:30", "12:34 -3:00", "12:34 03"),
+    'YYYY-MM-DD"T"HH24:MI:SSTZH': ("2017-03-10T12:34:56+03", "2017-03-10T12:34:56"),
+    "FMDD/FMMM/YYYY": ("1/2/2017", "10/03/2017"),
+    "SSSSS": ("86399", "86400", "12"),
+    "YYYY-MM-DD TZH": ("2017-03-10 +03",),
+    "TZH": ("+03",),
+    "YYYY_MM": ("2017_03",),
+    "DDth MONTH YYYY": ("10th march 2017", "1st May 2017", "1st Mayy 2017"),
+}
+
+
+def datetime_paths(seed: int) -> Iterator[tuple[str, str, str]]:
+    """The same of dates and times that are read, and compared."""
+    chance = Random(seed)
+
+    def text(template: str) -> str:
+        one = chance.choice(_TEXTS[template])
+        if one and chance.random() < 0.1:
+            at = chance.randrange(len(one))
+            one = one[:at] + chance.choice("0123456789 :.x") + one[at + 1 :]
+        return json.dumps(one)
+
+    def call() -> tuple[str, str]:
+        template = chance.choice((*[""] * 8, *_TEXTS))
+        return text(template), f".datetime({json.dumps(template) if template else ''})"
+
+    while True:
+        (one, first), (other, second) = call(), call()
+        sign = chance.choice(("==", "!=", "<", ">", "<=", ">="))
+        mode = chance.choice(("", "", "strict "))
+        yield chance.choice(
+            [
+                (f"{mode}${first}", one, "{}"),
+                (f"{mode}${first}.type()", one, "{}"),
+                (f"{mode}$[*]{first}", f"[{one}, {other}]", "{}"),
+                (f"{mode}${first} {sign} $v{second}", one, f'{{"v": {other}}}'),
+                (f"{mode}${first} {sign} $v{second}", one, f'{{"v": {other}}}'),
+                (f"{mode}$[*] ? (@{first} {sign} {other}{second})", f"[{one}, {other}]", "{}"),
+                (f"{mode}${first} {sign} {chance.choice(_HEADS)}", one, '{"v": 1, "w": null}'),
+                (f"{mode}${first}.{chance.choice(_METHODS)}()", one, "{}"),
+            ]
+        )
+
+
+def asked() -> list[tuple[str, str, str]]:
+    """All that is recorded."""
+    return [*islice(random_paths(0), MANY), *islice(datetime_paths(0), MANY_DATETIMES)]
+
+
 def _asked(link: PGconn, sql: str, args: list[str]) -> Any:
     result = link.exec_params(f"SELECT {sql}".encode(), [one.encode() for one in args])
     if result.status == ExecStatus.FATAL_ERROR:
@@ -161,14 +229,13 @@ def main() -> None:
     rows = []
     with psycopg.connect(sys.argv[1], autocommit=True) as connection:
         link = connection.pgconn
-        for path, text, variables in random_paths(0):
+        connection.execute(f"SET timezone = '{ZONE}'")
+        for path, text, variables in asked():
             row = [path, text, variables, _asked(link, "$1::jsonpath", [path])]
             if isinstance(row[3], list):
                 row[3] = row[3][0]
                 row += [_asked(link, sql, [text, path, variables]) for sql in CALLS.values()]
             rows.append(row)
-            if len(rows) == MANY:
-                break
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     TARGET.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

@@ -141,7 +141,6 @@ LISTS: Final[dict[str, Lister]] = {
     "jsonb_each_text": _each_text,
     "jsonb_object_keys": _keys,
     "jsonb_path_query": f_jsonpath.query,
-    "jsonb_path_query_tz": f_jsonpath.query,
     "json_array_elements": lambda text: _json_items(text, "json_array_elements"),
     "json_array_elements_text": lambda text: [
         f_json.json_text(one) for one in _json_items(text, "json_array_elements_text")
@@ -201,6 +200,7 @@ ASKING: Final[dict[str, Callable[..., list[Any]]]] = {
     "generate_series_numeric": _numbers,
     "generate_series_step_numeric": _numbers,
     "generate_series_timestamptz": _moments,
+    "jsonb_path_query_tz": f_jsonpath.query_tz,
     "pg_listening_channels": lambda env: env.listening(),
 }
 """Of the environment (its time zone, its catalog) and the arguments."""

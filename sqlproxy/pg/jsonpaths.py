@@ -6,8 +6,7 @@ the type.
 
 A path is a tuple of items: what it begins with, then what is applied to that one after the other.
 An operator is one item whose `args` are paths. Source: PostgreSQL 15, jsonpath.c, jsonpath_gram.y,
-jsonpath_scan.l. Deliberately missing: `.datetime()` (0A000), and at which token PostgreSQL's
-messages see a syntax error.
+jsonpath_scan.l. Deliberately missing: at which token PostgreSQL's messages see a syntax error.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     SqlError,
     too_deep,
-    unsupported,
 )
 from sqlproxy.values.words import words
 
@@ -55,7 +53,8 @@ _KNOWN: Final = 256
 class Item:
     """`kind`: root, current, last, null, bool, number, string, variable; key, any_key, any_array,
     index (`value`: pairs of paths, the second None where it is no range), any (`value`: levels),
-    filter, method; an operator by its sign, u+ and u- of one operand.
+    filter, method, datetime (`value`: its template); an operator by its sign, u+ and u- of one
+    operand.
     """
 
     kind: str
@@ -437,7 +436,7 @@ class _Parser:
         one = self._next()
         if one.kind == "sign" and one.text in (*METHODS, "datetime") and self._take("("):
             if one.text == "datetime":
-                raise unsupported("the method .datetime() of jsonpath")
+                return self._datetime()
             self._must(")")
             return Item("method", one.text)
         if one.kind in ("name", "string", "constant"):
@@ -446,6 +445,11 @@ class _Parser:
             return Item("key", one.value)
         self._at -= 1
         raise self._error()
+
+    def _datetime(self) -> Item:
+        template = None if self._is(")") else self._string()
+        self._must(")")
+        return Item("datetime", template)
 
     def _levels(self) -> tuple[int, int]:
         if not self._take("{"):
@@ -549,6 +553,7 @@ _SHOWN: Final[dict[str, Callable[[Any], str]]] = {
     "any_array": lambda value: "[*]",
     "any": lambda value: f".**{_levels_text(*value)}",
     "method": lambda value: f".{value}()",
+    "datetime": lambda value: f".datetime({'' if value is None else jsonb.quoted(value)})",
 }
 
 

@@ -5,7 +5,7 @@
 
 What a client writes may lead to any number of items (`$.**.**.**`): each step has a break, and what
 is found is counted as it grows (`sqlproxy.values.memory`). Source: PostgreSQL 15, jsonpath_exec.c,
-whose functions are the methods of `_Run`. Deliberately missing: .datetime(); the ids of .keyvalue()
+whose functions are the methods of `_Run`. Deliberately different: the ids of .keyvalue()
 number the objects in the order in which they are met, PostgreSQL's are offsets in its format.
 """
 
@@ -17,22 +17,26 @@ from enum import Enum
 from math import inf, isfinite
 from typing import Any, Final
 
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
-from sqlproxy.front.functions.function import declared
+from sqlproxy.front.functions.function import declared, with_env
 from sqlproxy.front.functions.linear_patterns import regex
-from sqlproxy.pg import numbers
+from sqlproxy.pg import json_datetimes, numbers
 from sqlproxy.pg.arrays import measured
+from sqlproxy.pg.json_datetimes import Moment
 from sqlproxy.pg.jsonpaths import COMPARISONS, LAST, PREDICATES, Item, Path, parse
 from sqlproxy.values import jsonb
 from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     UNDEFINED_OBJECT,
+    UNSUPPORTED,
     SqlError,
     too_deep,
 )
 from sqlproxy.values.memory import now
 
+_NO_TEXT: Final = "22031"
 _INVALID_SUBSCRIPT: Final = "22033"
 _NOT_NUMERIC: Final = "22036"
 _NOT_SINGLE: Final = "22038"
@@ -88,9 +92,17 @@ def _inside(value: object) -> Iterator[object]:
 class _Run:
     """One evaluation. `strict`: structure that is not as the path says is an error."""
 
-    def __init__(self, lax: bool, root: object, variables: dict[str, Any] | None, throws: bool):
+    def __init__(
+        self,
+        lax: bool,
+        root: object,
+        variables: dict[str, Any] | None,
+        throws: bool,
+        env: Env | None,
+    ) -> None:
+        """`env`: of a session whose time zone dates and times may be taken to be of."""
         self._lax, self._root, self._variables = lax, root, variables
-        self._throws = throws
+        self._throws, self._env = throws, env
         self._lenient = lax  # errors of structure are none
         self._current = root
         self._size = -1  # of the innermost array whose subscripts are computed
@@ -308,6 +320,21 @@ class _Run:
             _NOT_NUMERIC, f"jsonpath item method .{name}() can only be applied to {kinds}"
         )
 
+    def _datetime(self, path: Path, at: int, item: object, found: Items | None) -> Done:
+        if not isinstance(item, str):
+            return self._error(
+                _NO_TEXT, "jsonpath item method .datetime() can only be applied to a string"
+            )
+        given: str | None = path[at].value
+        template = None if given is None else json_datetimes.template(given)
+        try:
+            made = json_datetimes.read(item, template)
+        except SqlError as error:
+            if self._throws or error.sqlstate == UNSUPPORTED:
+                raise
+            return _FAILED
+        return self._after(path, at, made, found)
+
     def _double(self, path: Path, at: int, item: object, found: Items | None) -> Done:
         if not isinstance(item, Decimal | str):
             return self._not_numeric("double", "a string or numeric value")
@@ -451,7 +478,7 @@ class _Run:
         return done is _FOUND if found is None else bool(found)
 
     def _compared(self, one: Item, item: object) -> bool | None:
-        test = _COMPARING.get(one.kind, _order)
+        test = _COMPARING.get(one.kind, self._order)
         left, right = list[Any](), list[Any]()
         if self._quietly(lambda: self._unwrapped(one.args[0], item, left)) is _FAILED:
             return None
@@ -477,8 +504,23 @@ class _Run:
                     found = True
         return True if found else None if failed else False
 
+    def _order(self, one: Item, a: Any, b: Any) -> bool | None:
+        if isinstance(a, list | dict) and isinstance(b, list | dict):
+            return None
+        if type(a) is not type(b):
+            return one.kind == "!=" if a is None or b is None else None
+        if isinstance(a, Moment):
+            env = self._env
+            zone, now = (None, None) if env is None else (env.style.zone, env.now)
+            order = json_datetimes.compare(a, b, zone, now)
+        else:
+            order = 0 if a is None or a == b else -1 if a < b else 1
+        return None if order is None else _SIGNS[one.kind](order)
+
 
 def type_of(value: object) -> str:
+    if isinstance(value, Moment):
+        return value.type_name
     return next(name for kind, name in _TYPES if isinstance(value, kind))
 
 
@@ -490,15 +532,6 @@ _SIGNS: Final[dict[str, Callable[[int], bool]]] = {
     ">": lambda order: order > 0,
     ">=": lambda order: order >= 0,
 }
-
-
-def _order(one: Item, a: Any, b: Any) -> bool | None:
-    if isinstance(a, list | dict) and isinstance(b, list | dict):
-        return None
-    if type(a) is not type(b):
-        return one.kind == "!=" if a is None or b is None else None
-    order = 0 if a is None or a == b else -1 if a < b else 1
-    return _SIGNS[one.kind](order)
 
 
 def _starts_with(one: Item, a: object, b: object) -> bool | None:
@@ -540,9 +573,10 @@ _STEPS: Final[dict[str, Callable[[_Run, Path, int, object, Items | None], Done]]
     "any": _Run._any,
     "filter": _Run._filter,
     "method": _Run._method,
+    "datetime": _Run._datetime,
 }
 _UNWRAPPED: Final = frozenset(
-    ("key", "any_key", "filter", "abs", "floor", "ceiling", "double", "keyvalue")
+    ("key", "any_key", "filter", "datetime", "abs", "floor", "ceiling", "double", "keyvalue")
 )
 """What in lax mode is done to the elements of an array instead; methods by their names."""
 
@@ -551,7 +585,12 @@ _UNWRAPPED: Final = frozenset(
 
 
 def _evaluated(
-    text: str, path: str, variables: str | None, silent: bool, found: Items | None
+    env: Env | None,
+    text: str,
+    path: str,
+    variables: str | None,
+    silent: bool,
+    found: Items | None,
 ) -> Done:
     """Raises SqlError."""
     value, given = jsonb.parse(text), None if variables is None else jsonb.parse(variables)
@@ -562,7 +601,7 @@ def _evaluated(
             detail='Jsonpath parameters should be encoded as key-value pairs of "vars" object.',
         )
     expression = parse(path)
-    run = _Run(expression.lax, value, given, not silent)
+    run = _Run(expression.lax, value, given, not silent, env)
     if found is None and not expression.lax:
         found = []  # all that is there, since an error may come after the first
     try:
@@ -575,15 +614,17 @@ def _evaluated(
 
 
 def _exists(
-    text: str, path: str, variables: str | None = "{}", silent: bool = False
+    env: Env | None, text: str, path: str, variables: str | None = "{}", silent: bool = False
 ) -> bool | None:
-    done = _evaluated(text, path, variables, silent, None)
+    done = _evaluated(env, text, path, variables, silent, None)
     return None if done is _FAILED else done is _FOUND
 
 
-def _match(text: str, path: str, variables: str | None = "{}", silent: bool = False) -> bool | None:
+def _match(
+    env: Env | None, text: str, path: str, variables: str | None = "{}", silent: bool = False
+) -> bool | None:
     found: Items = []
-    _evaluated(text, path, variables, silent, found)
+    _evaluated(env, text, path, variables, silent, found)
     if len(found) == 1 and (found[0] is None or isinstance(found[0], bool)):
         return found[0]
     if silent:
@@ -591,26 +632,39 @@ def _match(text: str, path: str, variables: str | None = "{}", silent: bool = Fa
     raise SqlError(_NOT_SINGLE, "single boolean result is expected")
 
 
-def _found(text: str, path: str, variables: str = "{}", silent: bool = False) -> Items:
+def _found(
+    env: Env | None, text: str, path: str, variables: str = "{}", silent: bool = False
+) -> Items:
     found: Items = []
-    _evaluated(text, path, variables, silent, found)
+    _evaluated(env, text, path, variables, silent, found)
     return found
 
 
-def query(*args: Any) -> list[str]:
-    """jsonb_path_query: the texts of all that is found."""
-    return list(measured(map(jsonb.dumps, _found(*args))))
+def _text(item: object) -> str:
+    return jsonb.dumps(str(item) if isinstance(item, Moment) else item)
 
 
-def _query_first(*args: Any) -> str | None:
-    found = _found(*args)
-    return jsonb.dumps(found[0]) if found else None
+def query_tz(env: Env | None, *args: Any) -> list[str]:
+    """jsonb_path_query_tz: the texts of all that is found."""
+    return list(measured(map(_text, _found(env, *args))))
 
 
-def _query_array(*args: object) -> str:
-    return f"[{', '.join(query(*args))}]"
+def _query_first(env: Env | None, *args: Any) -> str | None:
+    found = _found(env, *args)
+    return _text(found[0]) if found else None
 
 
+def _query_array(env: Env | None, *args: object) -> str:
+    return f"[{', '.join(query_tz(env, *args))}]"
+
+
+def _zoneless(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Without a time zone: what depends on one is an error."""
+    return lambda *args: call(None, *args)
+
+
+query: Final[Callable[..., list[str]]] = _zoneless(query_tz)
+"""jsonb_path_query."""
 _ASKED: Final[dict[str, Callable[..., object]]] = {
     "exists": _exists,
     "match": _match,
@@ -619,12 +673,9 @@ _ASKED: Final[dict[str, Callable[..., object]]] = {
 }
 FUNCTIONS: Final = declared(
     {
-        **{
-            f"jsonb_path_{name}{zone}": call
-            for name, call in _ASKED.items()
-            for zone in ("", "_tz")
-        },
-        "jsonb_path_exists_opr": lambda text, path: _exists(text, path, None, True),
-        "jsonb_path_match_opr": lambda text, path: _match(text, path, None, True),
+        **{f"jsonb_path_{name}": _zoneless(call) for name, call in _ASKED.items()},
+        **{f"jsonb_path_{name}_tz": with_env(call) for name, call in _ASKED.items()},
+        "jsonb_path_exists_opr": lambda text, path: _exists(None, text, path, None, True),
+        "jsonb_path_match_opr": lambda text, path: _match(None, text, path, None, True),
     }
 )

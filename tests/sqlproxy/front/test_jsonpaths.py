@@ -6,21 +6,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from scripts.record_sql_jsonpaths import CALLS, MANY, TARGET, random_paths
+from scripts.record_sql_jsonpaths import CALLS, MANY, TARGET, ZONE, asked, random_paths
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions import f_jsonpath
 from sqlproxy.pg import jsonpaths
+from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.breaks import set_breaks
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Budget, Share, spending
 
 RECORDED: list[list[Any]] = json.loads(TARGET.read_text("utf-8"))
-FUNCTIONS = {name: one.call for name, one in f_jsonpath.FUNCTIONS.items()}
+ENV = Env(style=replace(DEFAULT, zone=ZoneInfo(ZONE)))
+FUNCTIONS = {
+    name: partial(one.call, ENV) if one.with_env else one.call
+    for name, one in f_jsonpath.FUNCTIONS.items()
+}
 FUNCTIONS["jsonb_path_query"] = f_jsonpath.query
+FUNCTIONS["jsonb_path_query_tz"] = partial(f_jsonpath.query_tz, ENV)
 
 
 def answer(call: Callable[..., Any], *args: object) -> Any:
@@ -47,7 +57,7 @@ def test_p1_paths_find_what_postgresql_finds() -> None:
             continue
         held = jsonpaths.canonical(path)
         for (name, sql), expected in zip(CALLS.items(), answers, strict=True):
-            args = [text, held, variables, *([True] if "silent" in name else [])]
+            args = [text, held, variables, *([True] if "true" in sql else [])]
             found = answer(FUNCTIONS[sql.partition("(")[0]], *args)
             if found != expected:
                 wrong.append(f"{name} of {path} in {text} is {found}, not {expected}")
@@ -85,8 +95,7 @@ def test_p1_a_printed_path_is_the_same_path() -> None:
 
 def test_p1_recorded_is_what_the_script_makes() -> None:
     """The generator changed, and nothing was recorded again."""
-    made = [list(one) for one in islice(random_paths(0), MANY)]
-    assert [row[:3] for row in RECORDED] == made
+    assert [row[:3] for row in RECORDED] == [list(one) for one in asked()]
 
 
 def test_p1_operators_are_silent() -> None:
@@ -128,7 +137,7 @@ def test_p1_a_path_takes_breaks() -> None:
     [
         ("(" * 3_000 + "$" + ")" * 3_000, "54001"),
         ("$" + ".a" * 100_000, "54000"),
-        ("$.a.datetime()", "0A000"),
+        ("$.a.datetime($v)", "42601"),
         ("", "22P02"),
     ],
 )
@@ -136,4 +145,24 @@ def test_p1_paths_that_are_not_taken(path: str, sqlstate: str) -> None:
     """A path that is too long or too deep is an internal error, or ends the process."""
     with pytest.raises(SqlError) as found:
         jsonpaths.canonical(path)
+    assert found.value.sqlstate == sqlstate
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "sqlstate", "words"),
+    [
+        ('$.datetime("IYYY-IW")', "2017-10", "0A000", 'the field "IYYY"'),
+        ('$.datetime("TMMonth")', "March", "0A000", 'the field "TMMonth"'),
+        ("$.datetime()", "12017-10-01", "0A000", "the year of"),
+        ('$.datetime("MM-DD")', "10-01", "0A000", "the year of"),
+        (f'$.datetime("{"-" * 100_000}")', "-", "54000", "a jsonpath of"),
+        (f'$.datetime("{"-" * 10_000}")', "-", "54000", "a format of"),
+    ],
+)
+def test_p1_dates_that_are_not_read_are_refused(
+    path: str, text: str, sqlstate: str, words: str
+) -> None:
+    """Something else is found, or nothing, where PostgreSQL finds a date."""
+    with pytest.raises(SqlError, match=words) as found:
+        f_jsonpath.query(f'"{text}"', path, "{}", True)
     assert found.value.sqlstate == sqlstate
