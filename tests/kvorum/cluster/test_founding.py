@@ -20,12 +20,14 @@ async def speak(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: bytes, heard: asyncio.Event
 ) -> None:
     heard.set()
-    writer.write(words)
-    with contextlib.suppress(OSError):
-        await reader.read(65_536)
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+    try:
+        writer.write(words)
+        with contextlib.suppress(OSError):
+            await reader.read(65_536)
+    finally:  # the test may be over meanwhile
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 @pytest.mark.slow
