@@ -27,6 +27,7 @@ A schedule of faults that breaks something is told with its seed, as a story, an
 from __future__ import annotations
 
 import inspect
+import json
 import random
 import time
 from collections import Counter, deque
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.api.model import ProcedureInfo
@@ -61,8 +63,10 @@ _ACTS: Final = {
 """By the first word of a moment; in the order in which they are tried."""
 _OF_CONSENSUS: Final = "hears"
 """A moment of the network that is not counted: too many, and each lies between two that are."""
-_OUTSIDE: Final = ("answer lost", "request lost")
-"""After these the procedure may end otherwise."""
+_ASKS: Final = "asks"
+"""What the service does there may let the procedure end otherwise; that it dies there may not."""
+_SIGNS: Final = str.maketrans({sign: quote(sign, safe="") for sign in "%/+\n"})
+"""In a text of faults these separate; a step, service or effect may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Fault:
     act: str
 
     def __str__(self) -> str:
-        return f"{self.who}/{self.moment}/{self.count}/{self.act}"
+        return f"{self.who}/{self.moment.translate(_SIGNS)}/{self.count}/{self.act}"
 
     @property
     def sentence(self) -> str:
@@ -86,7 +90,7 @@ class Fault:
             "gets": "it gets a message",
         }.get(self.moment, f"it {self.moment}")
         act = {"lost": "loses it", "late": f"is {_LATE_S:.0f} s late"}.get(self.act, self.act)
-        if self.moment.startswith("asks") and self.act != "dies":
+        if self.outside:
             return f"when {self.who} {self.moment} (time {self.count}): {self.act}"
         return f"{self.who} {act} as {what} (time {self.count})"
 
@@ -96,7 +100,12 @@ class Fault:
         parts = text.strip().split("/")
         if len(parts) != 4 or not parts[2].isdigit():
             raise InvalidArgument(f"{text!r:.80} is no fault: WHO/MOMENT/COUNT/ACT")
-        return Fault(parts[0], parts[1], int(parts[2]), parts[3])
+        return Fault(parts[0], unquote(parts[1]), int(parts[2]), parts[3])
+
+    @property
+    def outside(self) -> bool:
+        """Whether a service is to blame for it."""
+        return self.moment.partition(" ")[0] == _ASKS and self.act != "dies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,8 @@ class Violation(AssertionError):
         schedule = "\n".join(f"  {one.sentence}" for one in faults) or "  nothing goes wrong"
         super().__init__(
             f"{name}: {why.splitlines()[0]}\nseed {seed}, what goes wrong:\n{schedule}\n"
-            f'replay with explore(…, replay="{self.replay}")\nwhat happened:\n{story}'
+            f"replay with explore(…, replay={json.dumps(self.replay, ensure_ascii=False)})\n"
+            f"what happened:\n{story}"
         )
 
 
@@ -319,8 +329,9 @@ def explore(
     workers      0: the nodes run it
     depth        faults in one run
     runs_max, budget   at most so many runs, and so much real time; what was left out is told
-    same_result  crashes and lost messages must not change state and result. (After an answer of a
-                 service that was lost the procedure may end otherwise; the invariant must hold.)
+    same_result  crashes and lost messages must not change state and result. (After a request to a
+                 service, or its answer, that was lost or late the procedure may end otherwise; the
+                 invariant must hold.)
     only         leave out faults for which this is false
     replay       what a Violation says: only that run
     """
@@ -373,7 +384,7 @@ def explore(
 def _judge(given: _Given, run: _Run, calm: _Run | None) -> None:
     """Raises Violation."""
     wrong = run.wrong
-    outside = any(f.act in _OUTSIDE or f.moment.startswith("asks") for f in run.faults)
+    outside = any(fault.outside for fault in run.faults)
     if not wrong and calm is not None and not outside and run.outcome != calm.outcome:
         wrong = f"it ended as {run.outcome}; without faults as {calm.outcome}"
     if wrong:

@@ -194,11 +194,12 @@ class Runner:
     ) -> Ended:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         ctx.threads = self._parts
-        said = RUNNING.set(Running(ctx.id, ctx.name, ctx.step, ctx.attempt))
+        before = RUNNING.get()
+        RUNNING.set(Running(ctx.id, ctx.name, ctx.step, ctx.attempt))
         try:
             return await self._executed(method, make, ctx)
         finally:
-            RUNNING.reset(said)
+            RUNNING.set(before)  # by no token: a run that is thrown away ends in another context
 
     async def _executed(
         self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -212,6 +213,31 @@ def test_u7_a_second_simulation_inside_of_one_is_refused() -> None:
     testing.simulate(story, nodes=1)
     with pytest.raises(kvorum.Refused, match="there is no simulation"):
         asyncio.run(bank.call("charge"))
+
+
+@kvorum.procedure("kit_sleeps")
+class Sleeps:
+    @kvorum.step(first=True, attempt_ms=60_000)
+    async def sleep(self, ctx: Any) -> Any:
+        await asyncio.sleep(30)
+        return kvorum.done(None)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_u7_a_step_under_way_at_the_end_of_a_test_is_no_error(
+    workers: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A test that passed printed that its procedure was parked, and thirty lines of a traceback."""
+
+    async def story(cluster: testing.Cluster) -> None:
+        await cluster.submit(Sleeps)
+        await cluster.run_until(lambda: bool(cluster.history.of("step", "sleep")))
+
+    testing.simulate(story, procedures=[Sleeps], nodes=1, workers=workers)
+    gc.collect()
+    assert "parked" not in caplog.text
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import kvorum
 from kvorum import testing
+from kvorum.testing.exploring import Fault, _judge, _replayed
 
 bank = testing.Service("bank")
 careless_bank = testing.Service("bank", idempotent=False)
@@ -188,3 +191,42 @@ def test_u7_a_replay_that_is_none_is_refused() -> None:
         testing.explore(Pay, 30, replay="node 1/sends")
     with pytest.raises(kvorum.InvalidArgument, match="is no fault"):
         testing.explore(Pay, 30, replay="1: node 1/sends")
+
+
+@pytest.mark.parametrize("name", ["POST /charge", "a + b", "50%2F + x/1/dies", "two\nlines"])
+def test_u7_a_fault_is_read_as_it_was_written(name: str) -> None:
+    """An effect called like the text of a fault made a replay that could not be read."""
+    faults = tuple(
+        Fault("worker 1", f"asks bank {name}", count, act)
+        for count, act in ((1, "dies"), (2, "answer lost"))
+    )
+    found = testing.Violation("pay", "wrong", 7, faults, "")
+    assert _replayed(found.replay) == (7, faults)
+    assert f"replay={json.dumps(found.replay)}" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "may"),
+    [
+        (Fault("worker 1", "asks bank", 1, "dies"), False),
+        (Fault("worker 1", "asks bank", 1, "answer lost"), True),
+        (Fault("worker 1", "asks bank", 1, "late"), True),
+        (Fault("worker 1", "begins asks", 1, "dies"), False),
+        (Fault("node 1", "sends", 1, "lost"), False),
+        (Fault("node 1", "sends", 1, "late"), False),
+    ],
+)
+def test_u7_only_a_service_may_change_the_result(fault: Fault, may: bool) -> None:
+    """A crash in front of a question to a service was taken for the service's doing: what it
+    changed was not noticed.
+    """
+    given: Any = SimpleNamespace(name="pay")
+    calm: Any = SimpleNamespace(outcome=("SUCCESS", 1))
+    run: Any = SimpleNamespace(
+        wrong="", seed=1, faults=(fault,), story="", outcome=("FAILED", None)
+    )
+    if may:
+        _judge(given, run, calm)
+        return
+    with pytest.raises(testing.Violation, match="without faults as"):
+        _judge(given, run, calm)
