@@ -34,7 +34,7 @@ from kv.base.errors import (
     WriteConflict,
 )
 from kv.base.intents import Abandoned
-from kv.base.keys import escape, escape_open, from_u64, table_prefix, u32, u64
+from kv.base.keys import escape, escape_open, from_u64, table_prefix, u32, u64, unescape
 from kv.base.ops import Op, check, delete, put
 from procedures.engine import records, search_rows
 from procedures.engine.attributes import index_ops
@@ -477,6 +477,10 @@ def _nonce(owner: str, nonce: str) -> bytes:
 def nonces_from(owner: str, beginning: str) -> bytes:
     """The prefix of the rows of all nonces of `owner` that begin so."""
     return _NONCES + escape(owner.encode()) + escape_open(beginning.encode())
+
+
+def nonce_of(row: bytes) -> str:
+    return unescape(row, unescape(row, len(_NONCES))[1])[0].decode()
 
 
 def _history_keys(record: Record) -> Iterator[bytes]:

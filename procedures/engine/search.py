@@ -9,8 +9,9 @@ What is asked picks where it is looked for; the rest of the filter is asked of e
                     state, merged
 
 The order is that of time: without attributes first what has not ended, the newest first, then what
-has, the last to end first. By parent, schedule and attributes: the newest submission first. (With
-conditions on ranges alone all that fit them are collected and sorted: SEARCH_SORTED_MAX at most.)
+has, the last to end first. By parent and attributes: the newest submission first; by schedule: the
+run of the latest time first. (With conditions on ranges alone all that fit them are collected and
+sorted: SEARCH_SORTED_MAX at most.)
 
 One page looks at so many records at most (PROCEDURE_LOOKED_MAX), then it ends with a token to go on
 with, however little it has found. Who ends meanwhile may be in two pages, or in none.
@@ -29,7 +30,7 @@ import binascii
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -40,7 +41,7 @@ from kv.base.keys import MAX64, TERMINATOR, successor, u64, unescape
 from procedures.engine import attributes, search_rows
 from procedures.engine.audit import Seen
 from procedures.engine.filters import Filter, Where, filter_of
-from procedures.engine.kv_store import nonces_from
+from procedures.engine.kv_store import nonce_of, nonces_from
 from procedures.engine.plain_data import Plain
 from procedures.engine.procedure import TERMINAL, State
 from procedures.engine.records import ASKED, SCHEDULE_OWNER, SCHEDULED, Record
@@ -53,7 +54,9 @@ from txn.results import ScanPage
 _BATCH: Final = 100  # records that are read at once
 _GLANCED_MAX: Final = 50_000  # at what is in memory, for one page
 _SLICE: Final = 2_000  # of these, then others have their turns
-_LIVE, _ENDED, _INDEX, _SORTED = "l", "e", "a", "s"
+_LIVE, _ENDED, _INDEX, _SORTED, _RUN = "l", "e", "a", "s", "r"
+
+_ABOVE_DIGITS: Final = ":"  # in the order of characters
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -123,11 +126,11 @@ class Search:
                 for place in batch:
                     stored = there.get(place.id)
                     if place.id and seen and not (stored and seen(stored.record.name)):
-                        passed += 1
+                        stored, passed = None, passed + 1
                         if passed >= limits.PROCEDURE_PASSED_MAX:
                             return Found(found, _token(place), looked, passed=True)
-                        continue
-                    looked += 1
+                    else:
+                        looked += 1
                     if stored is not None and _true(place, stored.record):
                         record = stored.record
                         if record.id not in ids and wanted.fits(record):
@@ -198,8 +201,8 @@ class Search:
             async for id in self._children(wanted.parent, at.id):
                 yield _At(_SORTED, id=id)
         elif wanted.schedule:
-            for id in await self._runs(wanted.schedule, at.id, seen):
-                yield _At(_SORTED, id=id)
+            async for place in self._runs(wanted.schedule, at):
+                yield place
         elif equal is not None:
             async for place in self._equal(equal, at):
                 yield place
@@ -246,15 +249,56 @@ class Search:
             for id in range(last - 1, first - 1, -1):
                 yield id
 
-    async def _runs(self, schedule: str, before: int, seen: Seen) -> list[int]:
-        """Of a schedule, by their nonces."""
-        found: set[tuple[int, int]] = set()
-        for behind in ("/", ASKED):
-            start = nonces_from(SCHEDULE_OWNER, f"{SCHEDULED}{schedule}{behind}")
-            rows = self._rows_of(start, successor(start))
-            await self._collect(((0, int.from_bytes(v, "big")) async for _, v in rows), found, seen)
-        ids = (id for _, id in found)
-        return sorted((id for id in ids if not before or id < before), reverse=True)
+    async def _runs(self, schedule: str, at: _At) -> AsyncGenerator[_At, None]:
+        """Of a schedule, by their nonces: those of the clock are in the order of time, and those
+        that somebody asked for, of which there are few, are laid between them.
+        """
+        before = (at.ms, at.id) if at.stage == _RUN else (MAX64, MAX64)
+        asked = await self._asked(schedule, before)
+        last = asked.pop() if len(asked) > limits.PROCEDURE_LOOKED_MAX else None
+        asked.reverse()
+        clock = self._by_clock(schedule, before)
+        async with aclosing(clock):
+            async for run in clock:
+                while asked and asked[-1] > run:
+                    yield _At(_RUN, *asked.pop())
+                if last is not None and last > run:
+                    break
+                yield _At(_RUN, *run)
+        for run in reversed(asked):
+            yield _At(_RUN, *run)
+        if last is not None:
+            yield _At(_RUN, *last, stop=True)  # what is behind it was not looked at
+
+    async def _asked(self, schedule: str, before: tuple[int, int]) -> list[tuple[int, int]]:
+        """The latest runs that somebody asked for: one more than a page may look at."""
+        start = nonces_from(SCHEDULE_OWNER, f"{SCHEDULED}{schedule}{ASKED}")
+        latest: list[tuple[int, int]] = []
+        async for key, value in self._rows_of(start, successor(start)):
+            run = _run(nonce_of(key), value)
+            if run is not None and run < before:
+                push = heappushpop if len(latest) > limits.PROCEDURE_LOOKED_MAX else heappush
+                push(latest, run)
+        return sorted(latest, reverse=True)
+
+    async def _by_clock(
+        self, schedule: str, before: tuple[int, int]
+    ) -> AsyncGenerator[tuple[int, int], None]:
+        head = f"{SCHEDULED}{schedule}/"
+        start = nonces_from(SCHEDULE_OWNER, head)
+        until = f"{head}{before[0]}" if before[0] < MAX64 else f"{head}{_ABOVE_DIGITS}"
+        end = successor(nonces_from(SCHEDULE_OWNER, until))
+        reads = await self._store.reads()
+        try:
+            while (page := await reads.scan(start, end, limit=_BATCH, reverse=True)).items:
+                for end, value, _ in page.items:
+                    nonce = nonce_of(end)
+                    run = _run(nonce, value)
+                    # Of a schedule "a", not of "a/b".
+                    if run is not None and run < before and nonce == f"{head}{run[0]}":
+                        yield run
+        finally:
+            await reads.close()
 
     async def _equal(self, where: Where, at: _At) -> AsyncGenerator[_At, None]:
         start = attributes.prefix(where.name) + attributes.key_of(where.kind, where.value)
@@ -359,6 +403,12 @@ class Search:
     async def _load(self, places: Sequence[_At]) -> list[Stored]:
         ids = [place.id for place in places if place.id]
         return await self._store.load_many(ids) if ids else []
+
+
+def _run(nonce: str, value: bytes) -> tuple[int, int] | None:
+    """For which time it is, and its id."""
+    ms = nonce.rpartition("/")[2]
+    return (int(ms), int.from_bytes(value, "big")) if ms.isdecimal() else None
 
 
 def _page(left: int) -> int:

@@ -348,6 +348,43 @@ def test_children_are_found_by_their_parent_and_runs_by_their_schedule() -> None
     at_place(test)
 
 
+@pytest.mark.parametrize("looked", [3, 2_000])
+def test_runs_of_a_schedule_are_found_however_many_there_are(
+    looked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more than are sorted it was refused for good: a run each minute, kept for a week. Those
+    that somebody asked for, for times long ago or of now, are at their times.
+    """
+    monkeypatch.setattr(limits, "SEARCH_SORTED_MAX", 5)
+    monkeypatch.setattr(limits, "PROCEDURE_LOOKED_MAX", looked)
+
+    async def test(place: Place) -> None:
+        do, now_ms = place.control.do, place.executor.now_ms
+        every = {"name": "s", "procedure": "other", "every_ms": 1_000}
+        began = now_ms() // 1_000 * 1_000
+        await do("schedule.set", every)
+        await asyncio.sleep(10)
+        await do("schedule.trigger", {"name": "s", "key": "a/7"})
+        await do("schedule.trigger", {"name": "s", "key": "b"})
+        times = {"from_ms": began - 7_000, "to_ms": began - 1, "key": "old"}
+        await do("schedule.backfill", {"name": "s", **times, "overlap": "allow_all"})
+        await asyncio.sleep(2)
+        await do("schedule.remove", {"name": "s"})
+        await asyncio.sleep(1)
+
+        async def time(id: int) -> tuple[int, int]:
+            return int((await place.executor.find(id)).nonce.rpartition("/")[2]), id
+
+        for limit in (1, 4, 100):
+            runs = await place.found(schedule="s", limit=limit)
+            assert len(set(runs)) == len(runs)
+            assert 11 + 2 + 7 <= len(runs) <= 13 + 2 + 7
+            placed = [await time(id) for id in runs]
+            assert placed == sorted(placed, reverse=True)
+
+    at_place(test)
+
+
 def test_a_child_that_was_rolled_back_is_not_found_as_ended_well() -> None:
     """Its state in the index is the one that it has."""
 
