@@ -89,7 +89,14 @@ class Surgeon:
 
     # ---------------------------------------------------------------------- actions
     async def abort(
-        self, id: int, reason: str, actor: str, *, dry_run: bool = False, key: str = ""
+        self,
+        id: int,
+        reason: str,
+        actor: str,
+        *,
+        dry_run: bool = False,
+        key: str = "",
+        together: bool = False,
     ) -> dict[str, object]:
         """Make it fail and roll back. Raises Refused (NOT_ABORTABLE), NotFound, Busy."""
         reason, now = surgery.checked_reason(reason), self._clock.now_ms()
@@ -110,7 +117,12 @@ class Surgeon:
             assert change is not None
             return ((tree[0], change),), ""
 
-        return await self._operate(surgery.ABORT, id, reason, actor, plan, {}, dry_run, key)
+        return await self._operate(
+            *(surgery.ABORT, id, reason, actor, plan, {}),
+            dry_run=dry_run,
+            key=key,
+            together=together,
+        )
 
     async def bypass(
         self,
@@ -122,6 +134,7 @@ class Surgeon:
         recursive: bool = False,
         dry_run: bool = False,
         key: str = "",
+        together: bool = False,
     ) -> dict[str, object]:
         """End it where it stands, with all below it if `recursive`; `override`: also while a step
         is under way. Raises Refused (NOT_BYPASSABLE, HAS_CHILDREN, UNDER_WAY), TooLarge, NotFound,
@@ -138,7 +151,12 @@ class Surgeon:
             return [(one, surgery.bypassed(one.record, reason, now)) for one in tree], ""
 
         options = {"override": override, "recursive": recursive}
-        return await self._operate(surgery.BYPASS, id, reason, actor, plan, options, dry_run, key)
+        return await self._operate(
+            *(surgery.BYPASS, id, reason, actor, plan, options),
+            dry_run=dry_run,
+            key=key,
+            together=together,
+        )
 
     async def retry(
         self,
@@ -149,6 +167,7 @@ class Surgeon:
         step: str = "",
         dry_run: bool = False,
         key: str = "",
+        together: bool = False,
     ) -> dict[str, object]:
         """Let it go on at once, from `step` if one is given. Raises Refused (NOT_RETRYABLE),
         InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
@@ -167,11 +186,18 @@ class Surgeon:
             return ((tree[0], change),), ""
 
         options = {"step": step}
-        return await self._operate(surgery.RETRY, id, reason, actor, plan, options, dry_run, key)
+        return await self._operate(
+            *(surgery.RETRY, id, reason, actor, plan, options),
+            dry_run=dry_run,
+            key=key,
+            together=together,
+        )
 
-    async def move(self, id: int, version: int, reason: str, actor: str) -> dict[str, object]:
-        """Let it go on with another version of its type, which was looked at. Raises Refused
-        (UNDER_WAY), NotFound, Busy.
+    async def move(
+        self, id: int, version: int, reason: str, actor: str, key: str
+    ) -> dict[str, object]:
+        """With others of this key, let it go on with another version of its type, which was looked
+        at. Raises Refused (UNDER_WAY), NotFound, Busy.
         """
         reason, now = surgery.checked_reason(reason), self._clock.now_ms()
 
@@ -186,7 +212,9 @@ class Surgeon:
                 raise Refused(text, code="UNDER_WAY")
             return ((tree[0], surgery.moved(record, version, reason, now)),), ""
 
-        return await self._operate(surgery.MOVE, id, reason, actor, plan, {}, False, "")
+        return await self._operate(
+            *(surgery.MOVE, id, reason, actor, plan, {}), key=key, together=True
+        )
 
     async def reset(
         self,
@@ -201,6 +229,7 @@ class Surgeon:
         children: str = "refuse",
         dry_run: bool = False,
         key: str = "",
+        together: bool = False,
     ) -> dict[str, object]:
         """Have it go on from an earlier step, or call (reset.py). Raises Refused (NOT_RESETTABLE,
         HAS_CHILDREN), InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
@@ -227,9 +256,15 @@ class Surgeon:
             return ((tree[0], change), *ends), ""
 
         told: dict[str, Any] = {"step": step, "undo": undo, "children": children}
-        answer = await self._operate(reset.RESET, id, reason, actor, plan, told, dry_run, key)
-        if "started" not in told and (done := await self.book.repeated(key)) is not None:
-            told |= done["options"]  # perhaps nobody came to what follows
+        answer = await self._operate(
+            *(reset.RESET, id, reason, actor, plan, told),
+            dry_run=dry_run,
+            key=key,
+            together=together,
+        )
+        if "started" not in told:  # it was done before; perhaps nobody came to what follows
+            done = await self.book.repeated(reset.RESET, actor, key, id)
+            told |= {} if done is None else done["options"]
         started = told.get("started", [])
         if children == "end" and not dry_run:
             for one in started:
@@ -340,7 +375,7 @@ class Surgeon:
         """
         reason, actor = surgery.checked_reason(reason), surgery.checked_actor(actor)
         check_resource(resource, "steal")
-        if (done := await self.book.repeated(key)) is not None:
+        if (done := await self.book.repeated(surgery.STEAL, actor, key, holder)) is not None:
             return _answer(done, dry_run=False)
         thief = Thief(self._store, self._roster, self._clock, self._busy)
         held = [one for one in sorted(thief.holders(resource)) if holder in (0, one)]
@@ -377,9 +412,12 @@ class Surgeon:
         actor: str,
         plan: Plan,
         options: Plain,
-        dry_run: bool,
-        key: str,
+        *,
+        dry_run: bool = False,
+        key: str = "",
+        together: bool = False,
     ) -> dict[str, object]:
+        """`together`: others have this key, too (audit.py)."""
         actor = surgery.checked_actor(actor)
         if dry_run:
             return await self._try(what, id, reason, actor, plan, options)
@@ -387,7 +425,7 @@ class Surgeon:
         busy: dict[int, str]
         async with self._quiet([one.record.id for one in tree]) as held:
             for _ in range(_ATTEMPTS):
-                if (done := await self.book.repeated(key)) is not None:
+                if (done := await self.book.repeated(what, actor, key, id)) is not None:
                     await self._follow([int(p["procedure"]) for p in done["procedures"]], held)
                     return _answer(done, dry_run=False)
                 tree = await self._tree(id)
@@ -395,6 +433,8 @@ class Surgeon:
                 changes, why = plan(tree, busy)
                 entry = self._entry(what, id, reason, actor, options, key)
                 entry |= _effects(tree[0].record, changes, busy, why)
+                if together:
+                    entry["together"] = True
                 if not changes:
                     return _answer(entry, dry_run=False)
                 if await self._commit(changes, entry):

@@ -1,8 +1,9 @@
 """kvorum.bulk {what, filter, reason, actor, options?}: one action on all procedures that fit a
 filter (procedures/engine/filters.py), page after page.
 
-A procedure, so that a new master goes on with it: what it has come to is in its state. Each action
-has a key of its own, so one that is repeated after a crash is done once. Those that were submitted
+A procedure, so that a new master goes on with it: what it has come to is in its state. The actions
+of a page have one key and, of a type, one entry of the audit (engine/audit.py), which names them:
+so one that is repeated after a crash is done, and counted, once. Those that were submitted
 after it began are left alone, and so are the database's own, unless the filter names their type,
 and procedures of this type. Who cannot be acted on (it has ended meanwhile, it is past its point of
 no return) is counted, with the first reasons.
@@ -36,7 +37,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "forget": frozenset(),
 }
 """What may be said of each action."""
-_PAGE: Final = 20
+_PAGE: Final = limits.AUDIT_PROCEDURES_NAMED_MAX
 _ERRORS_SHOWN: Final = 20
 _COUNTS: Final = ("matched", "changed", "unchanged", "refused")
 
@@ -87,13 +88,14 @@ def checked(args: object) -> dict[str, Any]:
 
 def request(args: Mapping[str, Any], id: int, key: str) -> tuple[str, dict[str, object]]:
     """The action on one procedure, as control.py takes it."""
-    said: dict[str, object] = {**args["options"], "actor": args["actor"]}
+    said: dict[str, object] = {**args["options"], "actor": args["actor"], "key": key}
+    said["together"] = True
     if args["what"] in ("pause", "resume"):
         said |= {"kind": "procedure", "name": str(id), "note": args["reason"]}
         return {"pause": "pause.set", "resume": "pause.end"}[args["what"]], said
     if args["what"] == "signal":
         return "signal", {"id": id, "key": key, **args["options"]}
-    return args["what"], {**said, "id": id, "reason": args["reason"], "key": key}
+    return args["what"], {**said, "id": id, "reason": args["reason"]}
 
 
 def _none(args: object) -> tuple[Lock, ...]:
@@ -125,6 +127,7 @@ class Bulk:
         may = () if ctx.args["what"] == "signal" else named
         state["page"] = [one.id for one in records if _is_meant(one, may, state["began_ms"])]
         state["token"] = token
+        state["pages"] = state.get("pages", 0) + 1
         return next("act")
 
     @step
@@ -147,9 +150,9 @@ class Bulk:
                 await acts.forget(id)
                 changed = True
             else:
-                what, said = request(args, id, f"bulk/{ctx.id}/{id}")
+                what, said = request(args, id, f"bulk/{ctx.id}/{state['pages']}")
                 found = await acts.do(what, said)
-                changed = bool(found.get("changed", found.get("sent", True)))
+                changed = bool(found.get("changed", True))  # a signal that was sent is its own
             state["changed" if changed else "unchanged"] += 1
         except KvorumError as error:
             if error.disposition != "no":

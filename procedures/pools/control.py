@@ -279,7 +279,7 @@ class Control:
                     code="ENDED",
                 )
         write = partial(self._pauses.set, pause=pause)
-        await self._with_audit("pause", kind, name, note, by, write)
+        await self._with_audit("pause", kind, name, note, by, write, **_key(args))
         self._crew.recall_paused(int(name) if kind == PROCEDURE else 0)
         return {"kind": kind, "name": name, **pause.to_plain()}
 
@@ -289,7 +289,7 @@ class Control:
         if kind == SCHEDULE:
             await self._schedules.resume(name)
             return {"kind": kind, "name": name}
-        await self._with_audit("resume", kind, name, note, by, self._pauses.end)
+        await self._with_audit("resume", kind, name, note, by, self._pauses.end, **_key(args))
         self._executor.pause_ended()
         return {"kind": kind, "name": name}
 
@@ -297,23 +297,38 @@ class Control:
         return [*self._pauses.all(), *await self._schedules.pauses()]
 
     async def _with_audit(
-        self, what: str, kind: str, name: str, note: str, by: str, write: Writes
+        self,
+        what: str,
+        kind: str,
+        name: str,
+        note: str,
+        by: str,
+        write: Writes,
+        *,
+        key: str,
+        together: bool,
     ) -> None:
-        """With its entry in the audit, in one transaction."""
-        entry = {
+        """With its entry in the audit, in one transaction; nothing if that is there."""
+        book = self._executor.surgeon.book
+        entry: dict[str, object] = {
             "at_ms": self._executor.now_ms(),
             "actor": by,
             "what": what,
             "procedure": name if kind == PROCEDURE else "0",
             "name": self._type_of(kind, name),
             "reason": note,
-            "key": "",
-            "options": {"kind": kind, "name": name},
+            "key": key,
+            "options": {"kind": kind} if together else {"kind": kind, "name": name},
             "procedures": [],
             "count": 0,
         }
+        if together:
+            entry |= {"together": True, "count": 1}
         for _ in range(_ATTEMPTS):
-            ops = await self._executor.surgeon.book.entry_ops(entry)
+            id = int(name) if kind == PROCEDURE else 0
+            if await book.repeated(what, by, key, id) is not None:
+                return
+            ops = await book.entry_ops(entry)
             try:
                 await write(f"{kind}:{name}", ops=ops)
             except ConditionFailed:
@@ -412,14 +427,14 @@ class Control:
             state=args.get("state"),
             args=KEPT if args.get("args") is None else args["args"],
             owner=_words(args, "owner"),
-            **_how(args),
+            **_alone(args),
         )
 
     async def _steal(self, args: dict[str, Any]) -> object:
         holder = id_of({"id": args["holder"]}) if args.get("holder") else 0
         resource = args.get("resource") or ""
         return await self._executor.surgeon.steal(
-            resource, *_who(args), holder=holder, **_how(args)
+            resource, *_who(args), holder=holder, **_alone(args)
         )
 
     async def _list_types(self, args: dict[str, Any]) -> object:
@@ -568,10 +583,19 @@ def _who(args: dict[str, object]) -> tuple[Any, Any]:
 
 
 def _how(args: dict[str, object]) -> dict[str, Any]:
+    return {"dry_run": _flag(args, "dry_run"), **_key(args)}
+
+
+def _alone(args: dict[str, object]) -> dict[str, Any]:
+    return {name: value for name, value in _how(args).items() if name != "together"}
+
+
+def _key(args: dict[str, object]) -> dict[str, Any]:
+    """`together`: it is shared by actions on several procedures, as the bulk ones do."""
     key = args.get("key") or ""
     if key:
         checked_text("key", key, limits.NONCE_CHARS_MAX)
-    return {"dry_run": _flag(args, "dry_run"), "key": key}
+    return {"key": key, "together": bool(key) and _flag(args, "together")}
 
 
 def _flag(args: dict[str, object], name: str) -> bool:

@@ -168,11 +168,13 @@ class Versions:
                 details={"refused": refused},
             )
         stay, moved = {one["id"] for one in refused}, 0
-        for id in ids:
+        key = f"move/{to}/{self._executor.now_ms()}"
+        for at, id in enumerate(ids):
             if str(id) in stay:
                 continue
+            page = at // limits.AUDIT_PROCEDURES_NAMED_MAX
             try:
-                moved += await self._moved(id, to, args)
+                moved += await self._moved(id, to, args, f"{key}/{page}")
             except KvorumError as error:
                 if error.disposition != "no":
                     raise
@@ -190,10 +192,10 @@ class Versions:
             if one.id > after and one.release != to and from_ in (0, one.release)
         ]
 
-    async def _moved(self, id: int, to: int, args: Plain) -> bool:
+    async def _moved(self, id: int, to: int, args: Plain, key: str) -> bool:
         reason, actor = args.get("reason") or "moved to another version", args.get("actor") or "?"
         try:
-            done = await self._executor.surgeon.move(id, to, reason, actor)
+            done = await self._executor.surgeon.move(id, to, reason, actor, key)
         except NotFound:
             return False  # it has ended, and is forgotten
         return bool(done["changed"])

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from kv.base import limits
 from kv.base.errors import InvalidArgument, NotFound, TooLarge
+from kv.base.keys import successor
 from kvorum.testing.simulation import loop as simloop
+from procedures.engine import audit as audit_rows
 from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -26,6 +29,7 @@ from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.stores import opened
 from tests.procedures.zoo import Zoo
 
+_AUDIT_KEYS = audit_rows.HEAD[:-1] + b"\x03"
 DAY = 60_000  # short ones: each of them is many turns of the loop
 
 
@@ -104,7 +108,9 @@ def test_u28_all_that_fit_are_acted_on_page_after_page() -> None:
         assert await place.states(waits) == ["FAILED"] * 45 + ["WAITING"] * 5
         assert set(await place.states(done)) == {"SUCCESS"}
         audit: Any = await place.control.audit({"limit": 100})
-        assert len([one for one in audit["items"] if one["what"] == "abort"]) == 45
+        (entry,) = [one for one in audit["items"] if one["what"] == "abort"]
+        assert entry["count"] == 45
+        assert {int(one["procedure"]) for one in entry["procedures"]} == set(waits[:45])
         # All of them, ended ones too: these are counted, with the reason.
         found = await place.bulk("abort", {"type": "bulk.task"})
         assert (found["changed"], found["unchanged"], found["refused"]) == (5, 45, 5)
@@ -231,6 +237,115 @@ def test_u28_a_new_master_goes_on_with_it(after: bool, monkeypatch: pytest.Monke
         raise AssertionError("it never ran to its end")
 
     simloop.run(main, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["signal", "pause", "resume", "forget"])
+def test_u28_each_action_counts_once(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master died in the middle of a page: what it had done counted as unchanged, or as
+    refused, when it was asked for again; what has no key was done again.
+    """
+    monkeypatch.setattr("procedures.pools.bulk._PAGE", 3)
+    ended = what == "forget"
+
+    async def main(loop: simloop.SimLoop) -> None:
+        for at in range(1, 200):
+            async with opened("model", loop) as looks:
+                lab = Lab(loop, [], store=looks.store)
+                now: list[Executor] = []
+                types(lab, now)
+                said: Any = {"what": what, "filter": {"type": "bulk.task"}, "key": "k"}
+                said |= {"reason": "why", "actor": "ann"}
+                said |= {"options": {"name": "go"} if what == "signal" else {}}
+                async with lab.executor(rows=looks.txn) as executor:
+                    now.append(executor)
+                    place = Place(lab, executor, looks.txn)
+                    for n in range(4):
+                        await place.submit(n, wait=not ended)
+                    await asyncio.sleep(0.5)
+                    if what == "resume":
+                        await place.bulk("pause", {"type": "bulk.task"})
+                store, died, bulk = CrashingStore(looks.store, at), False, 0
+                try:
+                    async with lab.executor(store, rows=looks.txn) as executor:
+                        now.append(executor)
+                        bulk = int((await Control(executor).do("bulk", said))["id"])
+                        await executor.wait(bulk, 10_000)
+                except BaseException as error:
+                    if not crashed(error):
+                        raise
+                    died = True
+                if bulk:
+                    async with lab.executor(rows=looks.txn) as executor:
+                        now.append(executor)
+                        record = await executor.wait(bulk, 30_000)
+                        found = plain_data.decode(record.result)
+                        assert (found["changed"], found["matched"]) == (4, 4), (at, found)
+                        audit: Any = await Control(executor).audit({"limit": 100})
+                        done = [one for one in audit["items"] if one["what"] == what]
+                        assert sum(one["count"] for one in done) == (
+                            0 if what in ("signal", "forget") else 4
+                        )
+                if not died:
+                    return
+        raise AssertionError("it never ran to its end")
+
+    simloop.run(main, 0)
+
+
+def test_u28_a_bulk_action_leaves_others_in_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry per action pushed out all that others had done in 90 days, and its own first ones.
+    Each of its procedures is found by its id all the same.
+    """
+    monkeypatch.setattr(limits, "AUDIT_ROWS_MAX", 8)
+
+    async def test(place: Place) -> None:
+        mine = await place.submit(-1, wait=True)
+        ids = [await place.submit(n, wait=True) for n in range(120)]
+        await asyncio.sleep(1)
+        said = {"id": str(mine), "reason": "by hand", "actor": "bob"}
+        await place.control.do("abort", said)
+        wanted = {"type": "bulk.task", "where": "n>=0", "state": "WAITING"}
+        for what in ("pause", "abort"):
+            assert (await place.bulk(what, wanted))["changed"] == 120
+        audit: Any = await place.control.audit({"limit": 100})
+        assert [one["count"] for one in audit["items"]] == [20, 50, 50, 20, 50, 50, 1]
+        assert audit["items"][-1]["reason"] == "by hand"
+        for id in (ids[0], ids[60], ids[-1]):
+            of_one: Any = await place.control.audit({"id": str(id)})
+            assert [one["what"] for one in of_one["items"]] == ["abort", "pause"]
+
+    at_place(test)
+
+
+def test_u28_an_action_with_a_key_is_done_once_however_many_others_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its key was looked for in the last 100 entries. What goes from the audit takes its key along,
+    and somebody else's action of the same key is another one.
+    """
+
+    async def test(place: Place) -> None:
+        id = await place.submit(1, wait=True)
+        await asyncio.sleep(0.5)
+        said = {"id": str(id), "reason": "why", "actor": "ann", "step": "go", "key": "k"}
+        first = await place.control.do("retry", said)
+        pause = {"kind": "type", "name": "x", "note": "why", "actor": "bob"}
+        for n in range(120):
+            await place.control.do("pause.set", {**pause, "key": f"{n}"})
+        assert await place.control.do("retry", said) == first
+        await place.control.do("retry", {**said, "actor": "bob"})
+        audit: Any = await place.control.audit({"limit": 1000})
+        assert [one["actor"] for one in audit["items"] if one["what"] == "retry"] == ["bob", "ann"]
+        monkeypatch.setattr(limits, "AUDIT_ROWS_MAX", 10)
+        for n in range(60):
+            await place.control.do("pause.set", {**pause, "key": f"more {n}"})
+        audit = await place.control.audit({"limit": 1000})
+        assert len(audit["items"]) == 10
+        keys = await place.txn.scan(_AUDIT_KEYS, successor(_AUDIT_KEYS), limit=1000)
+        assert len(keys.items) == 10
+
+    at_place(test)
 
 
 def test_u28_rules_say_how_long_ended_ones_are_kept() -> None:
