@@ -466,6 +466,7 @@ WORKER_SLOTS_DEFAULT: Final = 64  # procedures that one worker runs at once
 WORKER_SLOTS_MAX: Final = 1_024
 WORKERS_MAX: Final = 1_000
 WORKER_TYPES_MAX: Final = 1_000  # that one worker declares
+VERSIONS_BY_CODE_KEPT: Final = 10  # of a type, the newest; older ones while somebody needs them
 WORKER_DECLARATIONS_BYTES_MAX: Final = 1 * MiB
 WORKER_BATCH_MAX: Final = 256  # procedures of one answer, reports of one message …
 WORKER_BATCH_BYTES: Final = 1 * MiB  # … which end when they have so many bytes

@@ -16,7 +16,7 @@ import io
 import textwrap
 import tokenize
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +30,8 @@ BY_CODE: Final = 1 << 31
 _MIX: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbours are far apart (Knuth, 6.4)
 _WORD: Final = (1 << 64) - 1
 _IGNORED: Final = frozenset({tokenize.COMMENT, tokenize.NL})
+_OPENED: Final = frozenset({"FSTRING_START", "TSTRING_START"})
+_CLOSED: Final = frozenset({"FSTRING_END", "TSTRING_END"})
 
 
 class Deploy(msgspec.Struct, frozen=True, array_like=True):
@@ -136,12 +138,35 @@ def code_version(parts: Mapping[str, Callable[..., object]]) -> int:
 
 
 def _sum(name: str, source: str, crc: int) -> int:
-    words = [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _IGNORED
-    ]
-    return zlib.crc32("\x00".join([name, *words]).encode(), crc)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return zlib.crc32("\x00".join([name, *words(source, tokens)]).encode(), crc)
+
+
+def words(source: str, tokens: Iterable[tokenize.TokenInfo]) -> Iterator[str]:
+    """What is said in it, whichever Python reads it: since 3.12 an f-string is many tokens; before
+    it was one, as other strings are.
+    """
+    lines = list(io.StringIO(source))
+    depth, began = 0, (0, 0)
+    for token in tokens:
+        kind = tokenize.tok_name[token.type]
+        if kind in _OPENED:
+            began = began if depth else token.start
+            depth += 1
+        elif kind in _CLOSED:
+            depth -= 1
+            if not depth:
+                yield _between(lines, began, token.end)
+        elif not depth and token.type not in _IGNORED:
+            yield token.string
+
+
+def _between(lines: Sequence[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    """Two places: a line from 1, a column from 0."""
+    cut = list(lines[start[0] - 1 : end[0]])
+    cut[-1] = cut[-1][: end[1]]
+    cut[0] = cut[0][start[1] :]
+    return "".join(cut)
 
 
 def _base(deploy: Deploy, since: Mapping[int, int]) -> int:

@@ -146,7 +146,7 @@ class ProcedureType:
     key: str = ""  # which field of its arguments is its key in the queue, "a.b" = b of a; "" = none
     needs: Needs = ()  # what it takes of a worker
     pinned: bool = False  # what began with this version ends with it
-    since_ms: int = 0  # when workers declared it first
+    since_ms: int = 0  # when workers declared it: by code, the last time that nobody had it
     replaying: bool = False  # only its code says whether it fits what a record has stored
     args: typed_values.Shape | None = None
     result: typed_values.Shape | None = None
@@ -279,6 +279,11 @@ class Registry:
         versions[described.version] = self.beside(described)
         return True
 
+    def forget(self, name: str, version: int) -> None:
+        """A version that nobody needs; others of its name stay."""
+        for known in (self._types, self._elsewhere):
+            known.get(name, {}).pop(version, None)
+
     def beside(self, described: ProcedureType) -> ProcedureType:
         """The same with the steps and undo methods that others declared under this version: there
         may be records that stand at them, and workers that have them.
@@ -310,7 +315,7 @@ class Registry:
         return self._types.get(name, {}).get(version)
 
     def since(self, name: str) -> dict[int, int]:
-        """The versions of a type → when each was declared first, as far as that counts."""
+        """The versions of a type → when each was declared, as far as that counts."""
         return {v: known.since_ms for v, known in self._all(name).items()}
 
     def ramps(self, name: str) -> bool:

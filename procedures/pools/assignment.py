@@ -177,6 +177,8 @@ class Dealing:
         self._with_needs: dict[str, dict[str, None]] = {}  # lane → the same with needs, that wait
         self.deduplicated: Counter[str] = Counter()  # owner → keys for which an earlier one stands
         self._sweeping = False
+        self._coming: list[Entry] = []  # who enters at this moment
+        self._declaring = asyncio.Lock()  # rows of types, and what is known of them, move together
         self._untold: Counter[int] = Counter()  # procedure → rows of an index without its record
 
     @property

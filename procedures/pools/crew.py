@@ -42,6 +42,8 @@ from kv.base.errors import (
 )
 from kv.base.ops import delete, put
 from procedures.engine import attributes, records, search_rows
+from procedures.engine.deploys import BY_CODE
+from procedures.engine.deploys import NONE as NO_DEPLOY
 from procedures.engine.needs import lacking
 from procedures.engine.records import FORMAT_MORE, Record, lane_of, parts_of, without_needs
 from procedures.engine.registry import ProcedureType
@@ -52,6 +54,7 @@ from procedures.pools import inbox, messages, queue_settings, rows, windows
 from procedures.pools.assignment import Dealing, Hand, lanes_of, most_free, own_lanes
 from procedures.pools.describe import described, remote_type
 from procedures.pools.messages import (
+    Description,
     Entry,
     Look,
     Looked,
@@ -146,6 +149,7 @@ class Crew(Dealing):
             kept = await windows.sweep(self._rows, now_ms, lambda id: lives(id) is not None)
             self.deduplicated.clear()
             self.deduplicated.update(kept)
+            await self._care_for_versions()
         except KvorumError as error:
             log.warning("what forgotten procedures left stays for now: %s", error)
         finally:
@@ -178,6 +182,13 @@ class Crew(Dealing):
         """
         entry = structs.replace(entry, user=user)
         self._check(name, entry)
+        self._coming.append(entry)
+        try:
+            return await self._let_in(name, entry)
+        finally:
+            self._coming.remove(entry)
+
+    async def _let_in(self, name: str, entry: Entry) -> tuple[int, list[int], bytes]:
         await self._declare(entry)
         known = self.hands.get(name)
         if known is None or known.entry.pool != entry.pool:
@@ -254,20 +265,29 @@ class Crew(Dealing):
                 )
 
     async def _declare(self, entry: Entry) -> None:
-        """Make its types known for good, so that they can be submitted while nobody serves them."""
-        ops, news = [], []
-        for description in entry.types:
-            known = self._types.find(description.name, description.version)
-            same = known is not None and known.version == description.version
-            since_ms = (known.since_ms if known and same else 0) or self._clock.now_ms()
+        """Make its types known for good, so that they can be submitted while nobody serves them. A
+        version by code that nobody has is declared anew: who deploys older code again means it.
+        """
+        async with self._declaring:
+            there, news = self._served_by_code(), []
+            for description in entry.types:
+                name, version = description.name, description.version
+                known = self._types.exact(name, version)
+                again = version >= BY_CODE and (name, version) not in there
+                since_ms = 0 if known is None or again else known.since_ms
+                news.append((known, structs.replace(description, since_ms=since_ms)))
+            await self._keep_types(news)
+
+    async def _keep_types(self, said: Sequence[tuple[ProcedureType | None, Description]]) -> None:
+        """Those that say another thing than what is known. `since_ms` 0: it is declared now."""
+        news = []
+        for known, description in said:
+            since_ms = description.since_ms or self._clock.now_ms()
             description = structs.replace(description, since_ms=since_ms)
             description = described(self._types.beside(remote_type(description)), description.pool)
-            if known is not None and same and described(known, description.pool) == description:
-                continue
-            ops.append(
-                put(rows.type_(description.name, description.version), messages.encode(description))
-            )
-            news.append(description)
+            if known is None or described(known, description.pool) != description:
+                news.append(description)
+        ops = [put(rows.type_(one.name, one.version), messages.encode(one)) for one in news]
         for at in range(0, len(ops), 100):
             await self._rows.write(ops[at : at + 100])
         for description in news:
@@ -277,6 +297,52 @@ class Crew(Dealing):
         if news:
             for hand in self.hands.values():
                 self._tell(hand, Types(0, messages.encode(news)))
+
+    def _served_by_code(self, coming: Sequence[Entry] = ()) -> set[tuple[str, int]]:
+        """What versions by code somebody has, or had and is expected."""
+        entries = [*coming, *(hand.entry for hand in self.hands.values())]
+        entries += [entry for _, entry in self._expected.values()]
+        return {
+            (one.name, one.version) for e in entries for one in e.types if one.version >= BY_CODE
+        }
+
+    async def _care_for_versions(self) -> None:
+        """Of those by code: if nobody has the newest any more, the newest that somebody has is it
+        from now on. And only the last VERSIONS_BY_CODE_KEPT are kept that nobody needs.
+        """
+        async with self._declaring:
+            if self._expected:
+                return  # who may have them has not said so yet
+            there, gone = self._served_by_code(self._coming), list[tuple[str, int]]()
+            again: list[tuple[None, Description]] = []
+            for name in self._types.names():
+                since = self._types.since(name)
+                order = sorted((v for v in since if v >= BY_CODE), key=lambda v: (since[v], v))
+                mine = [version for version in order if (name, version) in there]
+                declared = self._types.exact(name, mine[-1]) if mine else None
+                if declared is not None and declared.remote and mine[-1] != order[-1]:
+                    told = described(declared, declared.pool)
+                    again.append((None, structs.replace(told, since_ms=0)))
+                old = order[: -limits.VERSIONS_BY_CODE_KEPT]
+                if old:
+                    gone += [(name, v) for v in old if v not in self._needed(name, there)]
+            await self._keep_types(again)
+            for name, version in gone:
+                await self._rows.write([delete(rows.type_(name, version))])
+                self._types.forget(name, version)
+
+    async def _versions_left(self) -> None:
+        try:
+            await self._care_for_versions()
+        except KvorumError as error:
+            log.warning("which versions are there is told later: %s", error)  # by the next sweep
+
+    def _needed(self, name: str, there: set[tuple[str, int]]) -> set[int]:
+        """Versions of a type that somebody has, that live ones run with, or settings name."""
+        deploy = self._types.deploys.get(name, NO_DEPLOY)
+        live = {one.release for one in self._roster.named(name)}
+        named = {deploy.default, deploy.ramp, deploy.previous, *deploy.drained}
+        return live | named | {version for of, version in there if of == name}
 
     def _lanes(self, entry: Entry) -> list[str]:
         """What a worker may run: of what it accepts nothing that is pinned to its own version."""
@@ -429,6 +495,8 @@ class Crew(Dealing):
             return
         del self.hands[hand.name]
         self._unlane(hand)
+        if any(one.version >= BY_CODE for one in hand.entry.types):
+            self._spawn(self._versions_left())
         hand.epoch = 0
         hand.wake()
         held, hand.held = list(hand.held), {}

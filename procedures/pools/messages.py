@@ -56,7 +56,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     key: str = ""  # field of the arguments that is its key
     needs: Needs = ()  # of a worker
     pinned: bool = False
-    since_ms: int = 0  # when it was declared first: the master says that
+    since_ms: int = 0  # when it was declared: the master says that
     replaying: bool = False  # its code says whether it fits a record
     attributes: tuple[tuple[str, str], ...] = ()  # name, kind
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import io
 import sys
+import token
+import tokenize
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +160,43 @@ def test_u18_the_way_back() -> None:
     assert deploys.rolled_back(deploys.NONE, TWO).default == 1
     with pytest.raises(InvalidArgument, match="no version before"):
         deploys.rolled_back(deploys.NONE, {1: 0})
+
+
+def test_u18_the_words_of_an_f_string_are_one_as_every_python_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Since 3.12 it is many tokens: after an upgrade of Python, or with two Pythons side by side,
+    the same code was another version, and what was live waited for workers of the old one.
+    """
+    source = 'x = 1\ny = f"a{x:>{2}}b" "c"\n'
+    told = tokenize.generate_tokens(io.StringIO(source).readline)
+    said = [word for word in deploys.words(source, told) if word.strip()]
+    assert said == ["x", "=", "1", "y", "=", 'f"a{x:>{2}}b"', '"c"']
+    for number, kind in ((901, "FSTRING_START"), (902, "FSTRING_MIDDLE"), (903, "FSTRING_END")):
+        monkeypatch.setitem(tokenize.tok_name, number, kind)
+    line = 'y = f"a{x}b" + f"""\n{f"{x}"}"""\n'
+    tokens = [  # as 3.12 has them: kind, text, where it begins and ends
+        (token.NAME, "y", (1, 0), (1, 1)),
+        (token.OP, "=", (1, 2), (1, 3)),
+        (901, 'f"', (1, 4), (1, 6)),
+        (902, "a", (1, 6), (1, 7)),
+        (token.OP, "{", (1, 7), (1, 8)),
+        (token.NAME, "x", (1, 8), (1, 9)),
+        (token.OP, "}", (1, 9), (1, 10)),
+        (902, "b", (1, 10), (1, 11)),
+        (903, '"', (1, 11), (1, 12)),
+        (token.OP, "+", (1, 13), (1, 14)),
+        (901, 'f"""', (1, 15), (1, 19)),
+        (902, "\n", (1, 19), (2, 0)),
+        (token.OP, "{", (2, 0), (2, 1)),
+        (901, 'f"', (2, 1), (2, 3)),
+        (token.NAME, "x", (2, 4), (2, 5)),
+        (903, '"', (2, 6), (2, 7)),
+        (token.OP, "}", (2, 7), (2, 8)),
+        (903, '"""', (2, 8), (2, 11)),
+    ]
+    infos = [tokenize.TokenInfo(*one, line) for one in tokens]
+    assert list(deploys.words(line, infos)) == ["y", "=", 'f"a{x}b"', "+", 'f"""\n{f"{x}"}"""']
 
 
 def test_u18_changed_code_is_another_version() -> None:
@@ -322,6 +363,144 @@ def test_u18_the_next_master_has_what_was_set() -> None:
     simloop.run(main)
 
 
+OLD, NEW = BY_CODE + 7, BY_CODE + 3
+
+
+def _dock(loop: simloop.SimLoop, *versions: int) -> Office:
+    """An office whose workers have a type in these versions by code: of each deploy one."""
+    office = Office(loop, [])
+    for version in versions:
+        declared = replace(declaration(Ship1), name="sloop", version=version)
+        office.lab.types.put(declared)
+    return office
+
+
+def _hire(office: Office, name: str, *versions: int) -> None:
+    office.hire(name, types=office.types(["sloop"], list(versions)))
+
+
+async def _new_ones_begin_with(office: Office, executor: Executor, version: int) -> None:
+    await office.until(lambda: executor.types.get("sloop").version == version, 5)
+    assert await _version(executor, "sloop") == version
+
+
+def test_u18_older_code_that_is_deployed_again_is_the_newest() -> None:
+    """It kept the time of its first deploy: new ones went on beginning with a version that no
+    worker had any more, and waited for ever. Also for the next master.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = _dock(loop, OLD, NEW)
+        executor = await office.open(office.executor())
+        _hire(office, "w1", OLD)
+        await office.entered("w1")
+        await office.dismiss("w1")
+        _hire(office, "w2", NEW)
+        await office.entered("w2")
+        assert await _version(executor, "sloop") == NEW
+        _hire(office, "w3", OLD)  # one's way back, beside the bad one
+        await office.entered("w3")
+        await _new_ones_begin_with(office, executor, OLD)
+        await office.dismiss("w2")
+        assert await _end(executor, await _waiting(office, executor, "sloop")) == 1
+        await office.close(executor)
+        executor = await office.open(office.executor())
+        assert await _version(executor, "sloop") == OLD
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
+def test_u18_new_ones_begin_with_code_that_somebody_has() -> None:
+    """The workers of the last deploy go, those of the one before are still there, and the other way
+    round: nobody waits for who is gone. A worker more of the older version changes nothing.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = _dock(loop, OLD, NEW)
+        executor = await office.open(office.executor())
+        for name, version in (("old", OLD), ("new", NEW), ("older", OLD)):
+            _hire(office, name, version)
+            await office.entered(name)
+        assert await _version(executor, "sloop") == NEW
+        await office.dismiss("older")
+        await office.kill("new")
+        await _new_ones_begin_with(office, executor, OLD)
+        _hire(office, "again", NEW)
+        await office.entered("again")
+        await _new_ones_begin_with(office, executor, NEW)
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
+def test_u18_a_new_master_lets_the_newest_code_be() -> None:
+    """Its workers come back one after the other: who is first has not declared anything anew."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = _dock(loop, OLD, NEW)
+        executor = await office.open(office.executor())
+        for name, version in (("old", OLD), ("new", NEW)):
+            _hire(office, name, version)
+            await office.entered(name)
+        await office.close(executor)
+        office.ways["new"].cut = True
+        executor = await office.open(office.executor())
+        await office.until(lambda: "old" in executor.crew.hands)  # type: ignore[union-attr]
+        assert await _version(executor, "sloop") == NEW
+        office.ways["new"].cut = False
+        await office.until(lambda: "new" in executor.crew.hands)  # type: ignore[union-attr]
+        assert await _version(executor, "sloop") == NEW
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
+def test_u18_versions_by_code_go_when_nobody_needs_them() -> None:
+    """Each deploy left one for ever: a row, a line of each list, and more for each worker to read.
+    What lives, what is set and the last few stay.
+    """
+    kept = limits.VERSIONS_BY_CODE_KEPT
+    versions = [BY_CODE + 100 - n for n in range(kept + 5)]
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = _dock(loop, *versions)
+        executor = await office.open(office.executor())
+        waits = 0
+        for n, version in enumerate(versions):
+            _hire(office, f"w{n}", version)
+            await office.entered(f"w{n}")
+            if n == 1:
+                waits = await _waiting(office, executor, "sloop")
+            if n == 2:
+                control = Control(executor)
+                await control.do("version.set", {"name": "sloop", "drain": version})
+            await office.dismiss(f"w{n}")
+            await asyncio.sleep(0.01)
+        left = sorted([versions[1], versions[2], *versions[-kept:]])
+        await asyncio.sleep(70)  # a sweep
+
+        async def there(executor: Executor) -> list[int]:
+            (shown,) = (await Control(executor).do("version.page", {"name": "sloop"}))["items"]
+            return [one["version"] for one in shown["versions"]]
+
+        assert await there(executor) == left
+        await office.close(executor)
+        executor = await office.open(office.executor())
+        assert await there(executor) == left
+        _hire(office, "back", versions[0], versions[1])  # what is gone is declared again
+        await office.entered("back")
+        await _new_ones_begin_with(office, executor, versions[0])
+        assert await _end(executor, waits) == 1
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
 def test_u18_live_ones_move_or_say_why_not() -> None:
     """All or none; with the ids of those that cannot; `partial` moves the others."""
 
@@ -348,7 +527,7 @@ def test_u18_live_ones_move_or_say_why_not() -> None:
         for id in ids:
             assert await _end(executor, id) == 2
         audit = await control.do("audit.page", {})
-        assert [one["what"] for one in audit["items"]] == ["move"] * 3
+        assert [(one["what"], one["count"]) for one in audit["items"]] == [("move", 3)]
 
     in_office(test, SHIPS)
 
