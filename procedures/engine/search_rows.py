@@ -1,6 +1,7 @@
 """What is written so that procedures are found that have ended.
 
-    WORKERS 25 esc(type) [state u8][~ended ms u64][id u64]  → nothing
+    WORKERS 25 esc(type) [state u8][~ended ms u64][id u64]  → nothing; 01 = it has a parent (older
+                                                              versions do not say that)
 
 One row per procedure, written with its end, removed when it is forgotten, or goes on after all. So
 those of a type and state lie together, the one that ended last first. What has not ended is found
@@ -20,6 +21,9 @@ from procedures.engine.records import Record
 
 ENDED: Final = table_prefix(system.WORKERS) + b"\x25"
 
+CHILD: Final = b"\x01"
+"""Of one that is forgotten with its parent."""
+
 
 def of_type(name: str) -> bytes:
     return ENDED + escape(name.encode())
@@ -35,7 +39,7 @@ def ended_key(record: Record) -> bytes:
 
 
 def ended_ops(record: Record) -> list[Op]:
-    return [put(ended_key(record), b"")] if record.ended else []
+    return [put(ended_key(record), CHILD if record.parent else b"")] if record.ended else []
 
 
 def goes_on_ops(before: Record | None) -> list[Op]:

@@ -4,7 +4,8 @@
 
 Of a procedure the most exact rule counts: type and state, type, state, neither. It says how long
 (`keep_ms`), how many (`most`, the newest of a type and state), or both. Without one the record says
-it itself. Children are forgotten with their parents; the database's own types have no rules.
+it itself. Children are forgotten with their parents, and count for none; the database's own types
+have no rules.
 
 What is due earlier by a rule than its record says is found in the index of what ended
 (engine/search_rows.py), from its old end on: a sweep costs what it forgets, and for `most` the keys
@@ -165,11 +166,12 @@ class Retention:
         while True:
             limit = min(left + 1, limits.PROCEDURE_PAGE_MAX)
             page = await self._store.scan(start, successor(prefix), limit=limit)
-            if len(page.items) > left:
-                return page.items[left][0]
+            own = list(_own(page.items))
+            if len(own) > left:
+                return own[left]
             if page.resume is None:
                 return b""
-            left -= len(page.items)
+            left -= len(own)
             start = page.resume
 
     async def _forget(self, janitor: Janitor, start: bytes, prefix: bytes) -> None:
@@ -177,16 +179,18 @@ class Retention:
         while True:
             end = successor(prefix)
             page = await self._store.scan(start, end, limit=limits.PROCEDURE_LIST_DEFAULT)
-            for key in _keys(page.items):
+            for key in _own(page.items):
                 await janitor.drop(search_rows.tail_of(key)[1])
             if page.resume is None:
                 return
             start = page.resume
 
 
-def _keys(items: Any) -> Iterator[bytes]:
-    for key, _, _ in items:
-        yield key
+def _own(items: Any) -> Iterator[bytes]:
+    """Keys of those that no parent keeps."""
+    for key, value, _ in items:
+        if value != search_rows.CHILD:
+            yield key
 
 
 def _of(given: Plain) -> tuple[str, str]:
