@@ -137,6 +137,7 @@ class Front:
             self._providers(),
             last=self._last,
             past={"procedures": self._procedures_then},
+            pages={"procedures": self._procedures_now},
         )
         share = Share(memory_bytes, threading.Lock())
         audit = None if log is None else SqlAudit(log, rng.token)
@@ -334,18 +335,27 @@ class Front:
             if not before or len(found) >= PROCEDURE_LOOKED_MAX:
                 return found
 
+    async def _procedures_now(self, before: int) -> tuple[list[Plain], int]:
+        """A page of them, the newest first."""
+        page, on = await self._surface.procedure_page(
+            state=None, owner=None, name=None, before=before or None
+        )
+        fields = ("id", "name", "state", "step", "locks", "result", "error")
+        return [
+            {**info.extra, **{name: getattr(info, name) for name in fields}} for info in page
+        ], on
+
     def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, object]]]]]:
         surface = self._surface
 
-        async def procedures() -> Sequence[Plain]:
-            found = await surface.procedures(state=None, owner=None, name=None)
-            fields = ("id", "name", "state", "step", "locks", "result", "error")
-            return [
-                {**info.extra, **{name: getattr(info, name) for name in fields}} for info in found
-            ]
-
         async def jobs() -> Sequence[Mapping[str, object]]:
-            return jobs_of(await procedures())
+            found, before = list[Plain](), 0
+            while len(found) < PROCEDURE_LOOKED_MAX:
+                page, before = await self._procedures_now(before)
+                found += page
+                if not before:
+                    break
+            return jobs_of(found)
 
         async def locks() -> Sequence[Mapping[str, object]]:
             locks_now = await surface.locks(every=True)
@@ -382,7 +392,6 @@ class Front:
             ]
 
         return {
-            "procedures": procedures,
             "jobs": jobs,
             "locks": locks,
             "pg_locks": pg_locks,

@@ -16,7 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Final
 
-from kv.base.limits import SQL_CATALOG_DATABASES_MAX, SQL_CATALOG_STATEMENTS_MAX
+from kv.base.limits import (
+    PROCEDURE_LOOKED_MAX,
+    PROCEDURE_PASSED_MAX,
+    SQL_CATALOG_DATABASES_MAX,
+    SQL_CATALOG_STATEMENTS_MAX,
+)
 from sqlproxy.front.functions.f_catalog import SEQUENCES, SIZES
 from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg import zones
@@ -26,7 +31,7 @@ from sqlproxy.pgcatalog.contents import NO_SIZES, Cluster, Contents, Sees, Sessi
 from sqlproxy.pgcatalog.fixed_rows import fixed
 from sqlproxy.pgcatalog.snapshot import Asked, Snapshot
 from sqlproxy.pgcatalog.static import KVORUM, load
-from sqlproxy.pgcatalog.views import VIEWS, PastProvider, Provider, Reported, rows
+from sqlproxy.pgcatalog.views import VIEWS, PageProvider, PastProvider, Provider, Reported, rows
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.interval import Interval
 
@@ -42,8 +47,9 @@ def warm() -> None:
 
 class SystemCatalog:
     """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps; `past`:
-    the same as of a timestamp, of those that have a past. `version`: what version() says. `last`:
-    the value that a sequence gave out last, None: none yet.
+    the same as of a timestamp, of those that have a past; `pages`: of those of which there may be
+    very many, some of them behind a place (0: the first), and the next place, 0: that was all.
+    `version`: what version() says. `last`: the value that a sequence gave out last, None: none yet.
     """
 
     def __init__(
@@ -52,8 +58,9 @@ class SystemCatalog:
         providers: Mapping[str, Provider] | None = None,
         last: Callable[[SequenceRow], Awaitable[int | None]] | None = None,
         past: Mapping[str, PastProvider] | None = None,
+        pages: Mapping[str, PageProvider] | None = None,
     ) -> None:
-        self._version = version
+        self._version, self._pages = version, dict(pages or {})
         self._providers, self._last = dict(providers or {}), last
         self._past = dict(past or {})
         self._executor = ThreadPoolExecutor(SQL_CATALOG_STATEMENTS_MAX, "catalog")
@@ -136,15 +143,32 @@ class SystemCatalog:
             ]
         if at and name in self._past:
             reported = await self._past[name](at)
+        elif name in self._pages:
+            return await self._paged(name, sees)
         elif name in self._providers:
             reported = await self._providers[name]()
-        if sees is None:
-            return reported
-        visible = (sees(name, row) for row in reported)
-        return [row for row in visible if row is not None]
+        return _visible(name, reported, sees)
+
+    async def _paged(self, name: str, sees: Sees | None) -> Sequence[Reported]:
+        """So many that may be seen, however many others are before them, up to a bound."""
+        found: list[Reported] = []
+        place = passed = 0
+        while True:
+            page, place = await self._pages[name](place)
+            visible = _visible(name, page, sees)
+            found += visible
+            passed += len(page) - len(visible)
+            if not place or len(found) >= PROCEDURE_LOOKED_MAX or passed >= PROCEDURE_PASSED_MAX:
+                return found[:PROCEDURE_LOOKED_MAX]
 
     def close(self) -> None:
         self._executor.shutdown()
+
+
+def _visible(name: str, reported: Sequence[Reported], sees: Sees | None) -> Sequence[Reported]:
+    if sees is None:
+        return reported
+    return [row for row in (sees(name, row) for row in reported) if row is not None]
 
 
 def _settings(session: Session) -> Sequence[Row]:

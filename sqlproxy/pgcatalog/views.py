@@ -19,6 +19,7 @@ from sqlproxy.pg import oids
 Reported = Mapping[str, Any]
 Provider = Callable[[], Awaitable[Sequence[Reported]]]
 PastProvider = Callable[[int], Awaitable[Sequence[Reported]]]
+PageProvider = Callable[[int], Awaitable[tuple[Sequence[Reported], int]]]
 TEXTS: Final = 1009
 INT8S: Final = 1016
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
