@@ -31,6 +31,19 @@ def test_j19_every_registered_type_has_a_scenario() -> None:
     assert registered - {FLOW} <= told, "describe it in docs/reference/procedures.md"
 
 
+def test_j19_the_page_has_a_row_of_every_type() -> None:
+    """New types were missing in it; it says of each how it was hurt, and how often in all."""
+    page = (Path(__file__).parents[2] / "docs" / "testing-procedures.md").read_text()
+    rows = re.findall(r"^\| ([\w.]+) \| (\d+) \|", page, re.M)
+    assert [name for name, _ in rows] == sorted(name for name, _ in rows)
+    last = r"^(\d+) types, (\d+) points. Hurt at sampled points only, by CI: (.*)$"
+    said = re.search(last, page, re.M)
+    assert said is not None
+    assert (len(rows), sum(int(points) for _, points in rows)) == (int(said[1]), int(said[2]))
+    told = {name for name, _ in rows} | set(re.findall(r"\w+\.\w+", said[3]))
+    assert told == set(SCENARIOS), "crash it everywhere: make harness TYPES=… prints its row"
+
+
 BROKE_ONCE = {
     # the new voter led before the map named it, and nobody asked it
     "AddReplicas": [Case(Hurt.MASTER_AFTER, 8)],
