@@ -348,47 +348,6 @@ def test_children_are_found_by_their_parent_and_runs_by_their_schedule() -> None
     at_place(test)
 
 
-@procedure("family", retention_ms=10**9)
-class Family(Zoo):
-    @step(first=True)
-    async def begin(self, ctx: StepContext) -> Outcome:
-        return p.children([("other", None)] * 3, then="end")
-
-    @step
-    async def end(self, ctx: StepContext) -> Outcome:
-        return p.done(None)
-
-
-def test_rules_leave_children_to_their_parents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each that was older than its rule said was loaded at every sweep, as long as its parent was
-    kept; and they pushed others out, of which so many were to be kept.
-    """
-
-    async def test(place: Place) -> None:
-        place.lab.types.add(Family)
-        alone = [await place.ended("other") for _ in range(2)]
-        parent = await place.ended("family")
-        children = await place.found(parent=parent)
-        assert len(children) == 3
-        await place.control.do("retention.set", {"type": "other", "most": 2})
-        await asyncio.sleep(1)
-        assert await place.found(type="other") == [*children, *reversed(alone)]
-        loaded: list[int] = []
-        load = place.executor.store.load
-
-        async def watched(id: int) -> Any:
-            loaded.append(id)
-            return await load(id)
-
-        monkeypatch.setattr(place.executor.store, "load", watched)
-        await place.control.do("retention.set", {"type": "other", "keep_ms": 500})
-        await asyncio.sleep(1)
-        assert set(loaded) == set(alone)
-        assert sorted(await place.found(type="other")) == sorted(children)
-
-    at_place(test)
-
-
 @pytest.mark.parametrize("looked", [3, 2_000])
 def test_runs_of_a_schedule_are_found_however_many_there_are(
     looked: int, monkeypatch: pytest.MonkeyPatch

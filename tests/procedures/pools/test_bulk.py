@@ -406,6 +406,55 @@ def test_rules_say_how_many_are_kept() -> None:
     at_place(test)
 
 
+@procedure("bulk.family", retention_ms=10**9)
+class Family(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.children([("bulk.task", {"n": 0})] * 3, then="end")
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        return p.done(None)
+
+
+def test_rules_leave_children_to_their_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that was older than its rule said was loaded at every sweep, as long as its parent was
+    kept; and they pushed others out, of which so many were to be kept.
+    """
+
+    async def test(place: Place) -> None:
+        place.lab.types.add(Family)
+        do, executor = place.control.do, place.executor
+        alone = [await place.submit(n) for n in range(2)]
+        await asyncio.sleep(0.2)
+        parent = await executor.submit(Submission("bulk.family", None, "tester"))
+        await executor.wait(parent, 10_000)
+
+        async def kept() -> set[int]:
+            page: Any = await do("search", {"type": "bulk.task"})
+            return {int(one["id"]) for one in page["items"]}
+
+        children = await kept() - set(alone)
+        assert len(children) == 3
+        await do("retention.set", {"type": "bulk.task", "most": 2})
+        await asyncio.sleep(1)
+        assert await kept() == {*children, *alone}
+        loaded: list[int] = []
+        load = executor.store.load
+
+        async def watched(id: int) -> Any:
+            loaded.append(id)
+            return await load(id)
+
+        monkeypatch.setattr(executor.store, "load", watched)
+        await do("retention.set", {"type": "bulk.task", "keep_ms": 500})
+        await asyncio.sleep(1)
+        assert set(loaded) == set(alone)
+        assert await kept() == children
+
+    at_place(test)
+
+
 def test_rules_hold_for_the_next_master() -> None:
     """Rules are rows, not what a master remembers."""
 
