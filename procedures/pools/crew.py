@@ -112,7 +112,7 @@ class Crew(Dealing):
             if self._sweeping:
                 swept = now  # the next one begins a while after its end
             elif now - swept > _SWEEP_S:
-                self._sweeping = True
+                self._sweeping, swept = True, now
                 self._spawn(self._sweep())
             lease = limits.WORKER_LEASE_MS / 1000
             for hand in [h for h in self.hands.values() if now - h.heard > lease]:
