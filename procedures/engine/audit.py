@@ -97,7 +97,7 @@ class Book:
             for _, value, _ in page.items:
                 for number in reversed(_numbers(value)):
                     row = await reads.get(_entry(number))
-                    entry = None if row is None else plain_data.decode(row.value)
+                    entry: Entry | None = None if row is None else plain_data.decode(row.value)
                     if entry is not None and not entry.get("together"):
                         return entry
                     if entry is not None and (found := _own(entry, str(procedure))):
