@@ -400,7 +400,8 @@ def _refused(kind: str, body: Node) -> str:
 
 
 def _set_constraints(body: Node) -> s.SetConstraints:
-    names = tuple(node["RangeVar"]["relname"] for node in body.get("constraints", ()))
+    named = [node["RangeVar"] for node in body.get("constraints", ())]
+    names = tuple((one.get("schemaname"), one["relname"]) for one in named)
     return s.SetConstraints(bool(body.get("deferred")), names)
 
 

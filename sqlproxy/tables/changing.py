@@ -397,7 +397,7 @@ class TableWriter:
                     wanted.append((made[0], made[1], self.key_of(row)))
                 else:
                     t.put(made[0], made[1])
-            waits = later.deferred is None or not later.deferred.defers(index)
+            waits = later.deferred is None or not later.deferred.defers(self.table.id, index)
             free = await self._free(t, [key for key, _, _ in wanted], waits=waits)
             for key, value, row_key in wanted:
                 if key in free:

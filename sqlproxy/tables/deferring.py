@@ -16,10 +16,11 @@ made it true may be taken back, and what was found wrong may stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from kv.base.limits import SQL_CASCADES_MAX
+from sqlproxy.rows.naming import schema_of
 from sqlproxy.rows.schema import CONSTRAINT, ForeignKey, Index, Table
 from sqlproxy.values.errors import (
     STATEMENT_TOO_COMPLEX,
@@ -30,6 +31,7 @@ from sqlproxy.values.errors import (
 
 Noted = tuple[tuple[object, ...], bool]  # values of the child's columns; whether a parent went
 Noting = tuple[int, str]  # a foreign key: the child's id and the key's name
+Said = tuple[bool | None, Mapping[Noting, bool]]  # by SET CONSTRAINTS: of ALL, and of single ones
 
 
 class Spots:
@@ -78,19 +80,18 @@ class Deferred:
     def __init__(self) -> None:
         self.spots = Spots()
         self.noted: dict[Noting, dict[Noted, None]] = {}
-        self._every: bool | None = None  # what SET CONSTRAINTS ALL said
-        self._named: dict[str, bool] = {}
+        self.said: Said = (None, {})
         self._count = 0
 
     def __bool__(self) -> bool:
         return bool(self.noted or self.spots.noted)
 
-    def defers(self, key: ForeignKey | Index) -> bool:
-        """Whether this constraint is checked at the commit."""
+    def defers(self, table: int, key: ForeignKey | Index) -> bool:
+        """Whether this constraint of a table is checked at the commit."""
         if not key.deferrable:
             return False
-        usual = key.deferred if self._every is None else self._every
-        return self._named.get(key.name, usual)
+        every, named = self.said
+        return named.get((table, key.name), key.deferred if every is None else every)
 
     def add(self, child: int, key: ForeignKey, values: tuple[object, ...], *, gone: bool) -> None:
         """Raises SqlError (54001)."""
@@ -102,22 +103,35 @@ class Deferred:
             raise _too_many()
         noted[values, gone] = None
 
-    def say(self, tables: Iterable[Table], names: tuple[str, ...], *, deferred: bool) -> None:
-        """SET CONSTRAINTS; without names: ALL. Raises SqlError (42704, 42809)."""
+    def say(
+        self,
+        tables: Iterable[Table],
+        names: Sequence[tuple[Sequence[str], str]],
+        *,
+        deferred: bool,
+    ) -> None:
+        """SET CONSTRAINTS; without names: ALL. Of a name all constraints are meant that the first
+        of its schemas has. Raises SqlError (42704, 42809).
+        """
         if not names:
-            self._every, self._named = deferred, {}
+            self.said = (deferred, {})
             return
-        known: dict[str, ForeignKey | Index | None] = {}
-        for table in tables:
-            known = dict.fromkeys(table.named_parts(CONSTRAINT)) | known
-            known |= {index.name: index for index in table.indexes if index.constraint}
-            known |= {key.name: key for key in table.foreign_keys}
-        for name in names:
-            if name not in known:
+        every, named = self.said
+        named = dict(named)
+        for schemas, name in names:
+            having = [table for table in tables if name in table.named_parts(CONSTRAINT)]
+            there = {schema_of(table.namespace) for table in having}
+            schema = next((one for one in schemas if one in there), None)
+            if schema is None:
                 raise SqlError(UNDEFINED_OBJECT, f'constraint "{name}" does not exist')
-            if (key := known[name]) is None or not key.deferrable:
-                raise SqlError(WRONG_OBJECT_TYPE, f'constraint "{name}" is not deferrable')
-            self._named[name] = deferred
+            for table in having:
+                if schema_of(table.namespace) == schema:
+                    if any(key.deferrable for key in _keys(table, name)):
+                        named[table.id, name] = deferred
+                    elif deferred:
+                        words = f'constraint "{name}" is not deferrable'
+                        raise SqlError(WRONG_OBJECT_TYPE, words)
+        self.said = (every, named)
 
     def forget(self, checked: Iterable[Noting]) -> None:
         """Nothing that these were true by can be taken back any more."""
@@ -128,7 +142,13 @@ class Deferred:
         """The transaction is over."""
         self.spots = Spots()
         self.noted, self._count = {}, 0
-        self._every, self._named = None, {}
+        self.said = (None, {})
+
+
+def _keys(table: Table, name: str) -> Iterator[ForeignKey | Index]:
+    """The constraint, if it is one that may be deferrable."""
+    yield from (key for key in table.foreign_keys if key.name == name)
+    yield from (index for index in table.indexes if index.constraint and index.name == name)
 
 
 def _too_many() -> SqlError:

@@ -82,7 +82,7 @@ async def check_parents(
             continue
         mine = places(table, key.columns)
         found = [values for row in rows if None not in (values := tuple(row[at] for at in mine))]
-        if deferred is not None and deferred.defers(key):
+        if deferred is not None and deferred.defers(table.id, key):
             for values in found:
                 deferred.add(table.id, key, values, gone=False)
         else:
@@ -195,7 +195,7 @@ async def check_deferred(
         parent = tables.table_by_id(key.table) if key is not None else None
         if child is None or key is None or parent is None:
             continue  # it was dropped meanwhile
-        if not every and deferred.defers(key):
+        if not every and deferred.defers(number, key):
             continue
         done.append(of)
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
@@ -280,7 +280,7 @@ class Children:
                 continue
             action = key.on_delete if one.new is None else key.on_update
             later = self._deferred
-            if later is not None and action == NO_ACTION and later.defers(key):
+            if later is not None and action == NO_ACTION and later.defers(child.id, key):
                 later.add(child.id, key, values, gone=True)
                 continue
             for row in await self._locked(child, key, values, action):

@@ -750,7 +750,7 @@ async def settle(
         index = next((i for i in table.indexes if i.id == of[1]), None) if table else None
         if table is None or index is None:
             continue  # it was dropped meanwhile
-        if deferred is None or not deferred.defers(index):
+        if deferred is None or not deferred.defers(of[0], index):
             await tables.writer(table).settle(t, spots.noted[of])
             spots.forget(of)
 

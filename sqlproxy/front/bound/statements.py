@@ -580,10 +580,10 @@ class LockTable:
 
 @dataclass(frozen=True, slots=True)
 class SetConstraints:
-    """`names` (): ALL."""
+    """`names` (): ALL; each behind its schema, if it has one."""
 
     deferred: bool
-    names: tuple[str, ...] = ()
+    names: tuple[tuple[str | None, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

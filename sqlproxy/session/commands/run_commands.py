@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.pg.answers import Row
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.session.commands import change_roles, grant_privileges
 from sqlproxy.session.commands.scrolling import scrolled
 from sqlproxy.session.preparing import parse
@@ -24,6 +25,7 @@ from sqlproxy.values.errors import (
     NOT_IN_SEQUENCE,
     UNDEFINED_CURSOR,
     UNDEFINED_PREPARED,
+    UNDEFINED_SCHEMA,
     SqlError,
     unsupported,
 )
@@ -316,8 +318,12 @@ async def lock_table(session: State, bound: s.LockTable) -> str:
 
 async def set_constraints(session: State, bound: s.SetConstraints) -> str:
     _warn_unless_open(session, "SET CONSTRAINTS")
-    deferred = session.block.deferred
-    deferred.say((await session.declared()).tables, bound.names, deferred=bound.deferred)
+    declared, names = await session.declared(), list[tuple[Sequence[str], str]]()
+    for schema, name in bound.names:
+        if schema is not None and schema != PUBLIC and schema not in declared.schemas:
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+        names.append(((*declared.first, *declared.path) if schema is None else (schema,), name))
+    session.block.deferred.say(tuple(declared.tables), names, deferred=bound.deferred)
     if not bound.deferred:
         await transactions.check_constraints(session, every=False)
     return "SET CONSTRAINTS"

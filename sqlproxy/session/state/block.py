@@ -27,7 +27,7 @@ from sqlproxy.catalog.fence import Fence
 from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.notes import NoteMark, Notes
 from sqlproxy.session.state.settings import READ_COMMITTED, Marked, only_reads
-from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.deferring import Deferred, Said
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
@@ -76,6 +76,7 @@ class _Savepoint:
     settings: Marked
     modes: Modes
     notes: NoteMark
+    constraints: Said
 
 
 @dataclass(slots=True)
@@ -345,7 +346,8 @@ class Block:
         mark = None if self._t is None else self._t.mark()
         notes = self.notes.mark()
         private = None if self._beside is None else self._beside.mark()
-        self._savepoints.append(_Savepoint(name, mark, private, settings, self.modes, notes))
+        said = self.deferred.said
+        self._savepoints.append(_Savepoint(name, mark, private, settings, self.modes, notes, said))
 
     def release_from(self, at: int) -> None:
         """Savepoints from this number on are no more; what was done after them stays."""
@@ -378,6 +380,7 @@ class Block:
         if self.explicit:
             self.status = "T"
         self._modes = self._savepoints[at].modes
+        self.deferred.said = self._savepoints[at].constraints
         return self._savepoints[at].settings
 
     def find(self, name: str) -> int:

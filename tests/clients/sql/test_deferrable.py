@@ -8,6 +8,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from tests.clients.sql.conftest import Sql
+from tests.clients.sql.sessions import Sessions, recorded, statements
+
 pytestmark = pytest.mark.cluster
 
 
@@ -103,3 +106,20 @@ def test_p11_many_rows_move_at_once(db: psycopg.Connection, kind: str) -> None:
     assert db.execute("SELECT id FROM t WHERE n = 6000").fetchall() == [(0,)]
     with pytest.raises(errors.UniqueViolation):
         db.execute("UPDATE t SET n = 7 WHERE id < 2")
+
+
+def test_p11_set_constraints_means_what_it_means_in_postgresql(sql: Sql) -> None:
+    """It defers a constraint of the same name in another schema, or goes on behind the ROLLBACK TO
+    of the savepoint that it came after.
+    """
+    known, wrong = recorded("set_constraints"), []
+    assert [(session, text) for session, text, _ in known] == statements("set_constraints")
+    sessions = Sessions(sql.dsn)
+    try:
+        for session, text, said in known:
+            found = sessions.ask(session, text)
+            if found != said:
+                wrong.append(f"{text}\n  PostgreSQL: {said}\n  here:       {found}")
+    finally:
+        sessions.close()
+    assert not wrong, "\n".join(wrong)
