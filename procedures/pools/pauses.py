@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from kv.base import limits
-from kv.base.errors import Busy, NotFound
+from kv.base.errors import NotFound, Refused
 from kv.base.keys import unescape
 from kv.base.ops import Op, delete, put
 from procedures.pools import rows
@@ -59,7 +59,9 @@ class Pauses:
             self._of[pause.by] += 1
 
     async def set(self, key: str, pause: Pause, ops: Sequence[Op]) -> None:
-        """`ops`: what is written with it. Raises Busy, ConditionFailed (of these)."""
+        """`ops`: what is written with it. Raises Refused (PAUSES_FULL), ConditionFailed (of
+        these).
+        """
         if key not in self._all:
             mine = self._of[pause.by]
             for actual, limit, by in (
@@ -67,8 +69,10 @@ class Pauses:
                 (mine, limits.PAUSES_OF_ONE_MAX, f" by {pause.by:.80}"),
             ):
                 if actual >= limit:
-                    raise Busy(
-                        f"{limit} things are paused{by}, which is the limit",
+                    raise Refused(  # nobody knows when that changes: who repeats it waits for ever
+                        f"{limit} things are paused{by}, which is the limit: let some go on, or "
+                        "pause what they have in common",
+                        code="PAUSES_FULL",
                         details={"limit": limit, "actual": actual},
                     )
         await self._store.write([put(rows.pause(key), _encoder.encode(pause)), *ops])

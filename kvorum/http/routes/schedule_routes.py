@@ -180,7 +180,7 @@ async def list_pauses(node: Node) -> Plain:
 async def pause(node: Node, me: Me, body: Pause) -> object:
     """Pause a procedure, a type, a queue, a pool or a schedule
 
-    No step of it begins any more; steps under way come to their end. 409 `ENDED`.
+    No step of it begins any more; steps under way come to their end. 409 `ENDED`, `PAUSES_FULL`.
     """
     return await node.control("pause.set", acted(me, body.given()))
 

@@ -90,6 +90,21 @@ def at_place(test: Callable[[Place], Awaitable[None]]) -> None:
     simloop.run(main, 0)
 
 
+def test_more_than_can_be_paused_is_refused_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tried the first one too many again and again, for ever."""
+    monkeypatch.setattr(limits, "PAUSES_OF_ONE_MAX", 2)
+
+    async def test(place: Place) -> None:
+        for n in range(4):
+            await place.submit(n, wait=True)
+        await asyncio.sleep(1)
+        found = await place.bulk("pause", {"type": "bulk.task"})
+        assert (found["matched"], found["changed"], found["refused"]) == (4, 2, 2)
+        assert {one["code"] for one in found["errors"]} == {"PAUSES_FULL"}
+
+    at_place(test)
+
+
 def test_u28_all_that_fit_are_acted_on_page_after_page() -> None:
     """None is left out, none is touched twice."""
 

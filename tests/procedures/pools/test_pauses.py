@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kv.base import limits
-from kv.base.errors import Busy, InvalidArgument, NotFound, Refused
+from kv.base.errors import InvalidArgument, NotFound, Refused
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
@@ -268,7 +268,7 @@ def test_one_may_pause_a_part_of_what_can_be_paused(monkeypatch: pytest.MonkeyPa
         await pause("a", "ann")
         await pause("b", "ann")
         await pause("b", "ann")
-        with pytest.raises(Busy, match="by ann"):
+        with pytest.raises(Refused, match="by ann"):
             await pause("c", "ann")
         await pause("c", "bob")
         await control.do("pause.end", {"kind": "queue", "name": "a", "actor": "bob"})
