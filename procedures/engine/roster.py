@@ -74,6 +74,7 @@ class Live:
         "name",
         "needs",
         "orphan",
+        "owner",
         "parent",
         "parked",
         "progress",
@@ -100,6 +101,7 @@ class Live:
         record = stored.record
         self.id = record.id
         self.name = intern(record.name)
+        self.owner = intern(record.owner)
         self.release = record.version  # of its type
         self.parent = record.parent
         self.starter = record.starter

@@ -444,12 +444,15 @@ class Crew(Dealing):
         return None
 
     def same_kin(self, record: Record) -> bool:
-        """Whether it has the parent and the starter that it had, and its key of its queue, if it is
-        there.
+        """Whether it has the type, the owner, the parent and the starter that it had, and its key
+        of its queue, if it is there; a new one has the owner of who has begun it.
         """
         live = self._roster.get(record.id)
         if live is None:
-            return True
+            kin = self._roster.get(record.parent or record.starter)
+            return kin is None or record.owner == kin.owner
+        if (record.name, record.owner) != (live.name, live.owner):
+            return False
         now = (record.parent, record.starter, record.tells, record.bound)
         waits = (limits_of(record)[0], record.key)  # in a queue of its own it would pass others
         return (*now, *waits) == (

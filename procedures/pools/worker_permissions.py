@@ -87,10 +87,13 @@ def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
 
 
 def check_kin(crew: Crew, record: records.Record) -> None:
-    """Raises Forbidden (NOT_HELD): a master would tell another one than its starter of its end."""
+    """Raises Forbidden (NOT_HELD): a master would tell another one than its starter of its end, and
+    others would run, in somebody's name, what he never submitted.
+    """
     if not crew.same_kin(record):
         raise Forbidden(
-            "a worker does not change who is told of the end of a procedure",
+            "a worker does not change whose a procedure is, of which type, nor who is told of its "
+            "end",
             code=NOT_HELD,
             details={"procedure": str(record.id)},
         )

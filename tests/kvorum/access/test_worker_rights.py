@@ -184,7 +184,9 @@ def test_a_worker_starts_others_and_tells_of_their_end(cluster: Cluster) -> None
 
 
 def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> None:
-    """One by the next id would stand in the way of what others submit, or pass for it."""
+    """One by the next id would stand in the way of what others submit, or pass for it; and one that
+    says another owner, or its own record that does, passed for what somebody else had submitted.
+    """
 
     async def run() -> None:
         async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
@@ -197,10 +199,19 @@ def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> 
             forged = structs.replace(record, id=first, parent=id, starter=id + 1, tells="ext-x")
             begun = put(record_key(first), records.encode(forged), cond=0)
             assert await refused(mine.txn.write([begun, put(live_key(first), b"")])) == NOT_HELD
-            for more in ({"tells": "ext-x"}, {"starter": id + 1}, {"parent": id + 1}):
+            for more in (
+                {"tells": "ext-x"},
+                {"starter": id + 1},
+                {"parent": id + 1},
+                {"name": "pay"},
+                {"owner": "ann"},
+            ):
                 other = records.encode(structs.replace(record, **more))
                 own = mine.txn.write([put(record_key(id), other, cond=stored[1])])
-                assert await refused(own) == NOT_HELD
+                assert await refused(own) == NOT_HELD, more
+            forged = structs.replace(record, id=first, parent=id, owner="ann")
+            begun = put(record_key(first), records.encode(forged), cond=0)
+            assert await refused(mine.txn.write([begun, put(live_key(first), b"")])) == NOT_HELD
             for child, code in ((first, "done"), (first + 3, NOT_HELD), (1 << 40, NOT_HELD)):
                 forged = records.encode(structs.replace(record, id=child, parent=id))
                 child_ops = [put(record_key(child), forged, cond=0), put(live_key(child), b"")]
@@ -229,7 +240,7 @@ def test_a_worker_does_not_begin_what_its_user_may_not(cluster: Cluster) -> None
                 child_ops = [put(record_key(child), begun, cond=0), put(live_key(child), b"")]
                 assert await refused(mine.txn.write(child_ops)) == "FORBIDDEN"
                 own = put(record_key(id), records.encode(evil), cond=version)
-                assert await refused(mine.txn.write([own])) == "FORBIDDEN"
+                assert await refused(mine.txn.write([own])) == NOT_HELD
             nothing = put(record_key(id), b"no record", cond=version)
             assert await refused(mine.txn.write([nothing])) == "INVALID_ARGUMENT"
             await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
