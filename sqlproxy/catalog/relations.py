@@ -325,21 +325,35 @@ async def drop_name(t: Writer, namespace: str, name: str) -> None:
     await catalog.touch(t, namespace)
 
 
-async def move_names(t: Writer, namespace: str, to: str) -> None:
-    """All of a namespace that is renamed, but its tables; a name that is kept is free with it."""
+async def move_names(t: Writer, namespace: str, to: str, *, until_ms: int = 0) -> None:
+    """All of a namespace that is renamed, but its tables. Its own name is kept until then (0: not),
+    and as long as a name that was kept in it.
+    """
     for name, row in await _rows(t, namespace):
         t.delete(relation_key(namespace, name))
-        if row[1] != GONE:
+        if row[1] == GONE:
+            until_ms = max(until_ms, int(row[2]))
+        else:
             key = relation_key(to, name)
             t.put(key, records.sealed(key, row))
+    await _keep_space(t, namespace, until_ms)
 
 
 async def forget_all(t: Writer, namespace: str) -> None:
-    """Of a namespace that is dropped: views, sequences, and names that are still kept."""
+    """Of a namespace that is dropped: views, sequences; while names are kept, its own is."""
+    until_ms = 0
     for name, row in await _rows(t, namespace):
         t.delete(relation_key(namespace, name))
         if row[1] == SEQUENCE:
             t.delete(table_prefix(system.SEQUENCES) + u32(row[2]))
+        if row[1] == GONE:
+            until_ms = max(until_ms, int(row[2]))
+    await _keep_space(t, namespace, until_ms)
+
+
+async def _keep_space(t: Writer, namespace: str, until_ms: int) -> None:
+    if until_ms:
+        await put_name(t, namespace, "", [records.FORMAT, GONE, until_ms])
 
 
 async def put_index_names(t: Writer, table: Table) -> None:

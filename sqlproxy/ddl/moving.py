@@ -12,7 +12,7 @@ must be given anew by who can read SQL (`views` by their paths, `texts` by what 
 is refused and nothing is changed. What functions do is read when they are called, so it stays.
 
 The old name of a table is kept until every cache has forgotten it, as that of one that was renamed;
-that of a schema with tables, too (`relations.space_gone_until`).
+that of a schema with tables, or with a name that is kept, too (`relations.space_gone_until`).
 """
 
 from __future__ import annotations
@@ -207,10 +207,8 @@ class RenameSchema:
         tables = await catalog.list_tables(t, namespace)
         catalog.check_unlinked(tables, "be in a schema that is renamed")
         await catalog.rename_namespace(t, namespace, to)
-        await relations.move_names(t, namespace, to)
-        if tables:
-            row = [records.FORMAT, relations.GONE, ctx.now_ms + SETTLE_MS]
-            await relations.put_name(t, namespace, "", row)
+        until_ms = ctx.now_ms + SETTLE_MS if tables else 0
+        await relations.move_names(t, namespace, to, until_ms=until_ms)
         retold = _Retold(schema_of(namespace), texts)
         for table in (*tables, *every.of(namespace, others=True).tables):
             await self._table(t, retold, table, namespace, to)

@@ -17,7 +17,7 @@ from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.master.map.partitions import Partitions, partitions_of, placed_of
 from sqlproxy.catalog import catalog, relations, sequences
-from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl import ddl, ddl_objects, emptying, moving, switching
 from sqlproxy.ddl.change.version_waits import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
@@ -74,6 +74,7 @@ class Shop:
         emptying.register(self.lab.types, services)
         ddl_objects.register(self.lab.types, services.changed)
         switching.register(self.lab.types, services)
+        moving.register(self.lab.types, services.changed)
 
     async def call(self, name: str, args: Any) -> tuple[Any, dict[str, Any]]:
         """The result, or None and the error's details."""
@@ -391,6 +392,35 @@ def test_truncate_gives_new_ranges_and_changes_every_reference() -> None:
         assert there.views[0].uses[0][0] == people.id
         assert there.sequences[0].owned_by == (people.id, 1)
         assert await catalog.find_owner(world.reader, before.id) is None
+
+    shop(test)
+
+
+def test_a_schema_keeps_its_name_while_one_in_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cache that knows the table of a schema before meets another one under both names."""
+
+    async def placed(*_: object) -> None:
+        """Of the map, which has no members here."""
+
+    monkeypatch.setattr(moving, "placed_anew", placed)
+
+    async def test(world: Shop) -> None:
+        sales, store = "shop:sales", "shop:store"
+        for n, end in enumerate(("RenameSchema", "DropNamespace")):
+            await world.do("CreateNamespace", {"namespace": sales})
+            orders = {**PEOPLE, "namespace": sales, "name": f"orders{n}", "foreign_keys": []}
+            await world.do("CreateTable", orders)
+            await world.do("SetSchema", {"namespace": sales, "name": f"orders{n}", "to": "shop"})
+            before = world.lab.loop.time()
+            await world.do(end, {"namespace": sales} | ({} if n else {"to": store}))
+            await world.do("CreateNamespace", {"namespace": sales})
+            assert world.lab.loop.time() - before > catalog.CATALOG_TTL_S
+            await world.do("DropNamespace", {"namespace": sales})
+        before = world.lab.loop.time()
+        await world.do("CreateNamespace", {"namespace": sales})
+        assert world.lab.loop.time() - before < 1, "nothing is remembered of this one"
 
     shop(test)
 
