@@ -237,11 +237,17 @@ class Crew(Dealing):
                 "name",
                 code="NAME_TAKEN",
             )
-        if len(self.hands) >= limits.WORKERS_MAX and name not in self.hands:
-            raise Busy(
-                f"{limits.WORKERS_MAX} workers are here, the limit",
-                details={"limit": limits.WORKERS_MAX, "actual": len(self.hands)},
-            )
+        if name not in self.hands:
+            of_user = sum(one.entry.user == entry.user for one in self.hands.values())
+            for actual, limit, whose in (
+                (len(self.hands), limits.WORKERS_MAX, ""),
+                (of_user if entry.user else 0, limits.WORKERS_OF_USER_MAX, f" of {entry.user!r}"),
+            ):
+                if actual >= limit:
+                    raise Busy(
+                        f"{actual} workers{whose} are here, the limit is {limit}",
+                        details={"limit": limit, "actual": actual},
+                    )
         if not 0 < entry.slots <= limits.WORKER_SLOTS_MAX:
             raise InvalidArgument(
                 f"slots must be 1 to {limits.WORKER_SLOTS_MAX}, got {entry.slots}"

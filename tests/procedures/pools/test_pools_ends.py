@@ -8,10 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from kv.base.errors import Refused
+from kv.base import limits
+from kv.base.errors import Busy, Refused
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.registry import declaration
+from procedures.pools.describe import described
+from procedures.pools.messages import Entry
 from procedures.pools.worker import Worker
 from tests.procedures.pools.pool_lab import LEASE_S, Office
 from tests.procedures.pools.test_pools import Slow, in_office, submission
@@ -45,6 +48,24 @@ def test_u1_a_name_that_another_worker_has(caplog: pytest.LogCaptureFixture) -> 
         id = await executor.submit(submission("pool.slow"))
         office.lab.opened.set()
         assert (await executor.wait(id, 5_000)).state is State.SUCCESS
+
+    in_office(test, [Slow])
+
+
+def test_workers_of_one_user_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may work for one pool kept the workers of all others out, by many of his own."""
+    monkeypatch.setattr(limits, "WORKERS_OF_USER_MAX", 2)
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert executor.crew is not None
+        entry = Entry("p", 1, tuple(described(one, "p") for one in office.types()))
+        for name in ("a", "b", "b"):
+            await executor.crew.enter(name, entry, "eve")
+        with pytest.raises(Busy, match="2 workers of 'eve' are here, the limit is 2"):
+            await executor.crew.enter("c", entry, "eve")
+        await executor.crew.enter("c", entry, "ann")
+        for name in ("d", "e", "f"):  # while nobody logs in
+            await executor.crew.enter(name, entry)
 
     in_office(test, [Slow])
 
