@@ -146,7 +146,7 @@ class ProcedureType:
     key: str = ""  # which field of its arguments is its key in the queue, "a.b" = b of a; "" = none
     needs: Needs = ()  # what it takes of a worker
     pinned: bool = False  # what began with this version ends with it
-    since_ms: int = 0  # when workers declared it: by code, the last time that nobody had it
+    since_ms: int = 0  # when workers declared it
     replaying: bool = False  # only its code says whether it fits what a record has stored
     args: typed_values.Shape | None = None
     result: typed_values.Shape | None = None

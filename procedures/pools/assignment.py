@@ -17,6 +17,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -177,6 +178,10 @@ class Dealing:
         self._with_needs: dict[str, dict[str, None]] = {}  # lane → the same with needs, that wait
         self.deduplicated: Counter[str] = Counter()  # owner → keys for which an earlier one stands
         self._sweeping = False
+        self._away: dict[
+            tuple[str, int], float
+        ] = {}  # version by code → when somebody came or went
+        self._care_at = inf  # a look at these
         self._coming: list[Entry] = []  # who enters at this moment
         self._declaring = asyncio.Lock()  # rows of types, and what is known of them, move together
         self._untold: Counter[int] = Counter()  # procedure → rows of an index without its record

@@ -26,6 +26,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 import msgspec
@@ -74,6 +75,8 @@ _LOOK_S: Final = 0.1
 _SWEEP_S: Final = 60.0
 _UNTOLD_MAX: Final = 10_000  # procedures whose rows are counted
 _AGAIN_S: Final = 0.1
+_AWAY_S: Final = 10.0  # a version that nobody has for so long may be passed by an older one
+_PASSED: Final = 1  # as if it had been declared long ago
 
 
 class Crew(Dealing):
@@ -114,6 +117,9 @@ class Crew(Dealing):
             elif now - swept > _SWEEP_S:
                 self._sweeping, swept = True, now
                 self._spawn(self._sweep())
+            if now >= self._care_at:
+                self._care_at = inf
+                self._spawn(self._versions_left())
             lease = limits.WORKER_LEASE_MS / 1000
             for hand in [h for h in self.hands.values() if now - h.heard > lease]:
                 log.warning(
@@ -219,6 +225,7 @@ class Crew(Dealing):
             self._by_lane.setdefault(lane, []).append(hand)
         for id in list(mine):  # given out, never arrived
             self._back(id)
+        self._watch_versions(entry)
         self.recall_paused()
         self.settle()
         self._unpark(entry)
@@ -271,16 +278,12 @@ class Crew(Dealing):
                 )
 
     async def _declare(self, entry: Entry) -> None:
-        """Make its types known for good, so that they can be submitted while nobody serves them. A
-        version by code that nobody has is declared anew: who deploys older code again means it.
-        """
+        """Make its types known for good, so that they can be submitted while nobody serves them."""
         async with self._declaring:
-            there, news = self._served_by_code(), []
+            news = []
             for description in entry.types:
-                name, version = description.name, description.version
-                known = self._types.exact(name, version)
-                again = version >= BY_CODE and (name, version) not in there
-                since_ms = 0 if known is None or again else known.since_ms
+                known = self._types.exact(description.name, description.version)
+                since_ms = 0 if known is None or known.since_ms == _PASSED else known.since_ms
                 news.append((known, structs.replace(description, since_ms=since_ms)))
             await self._keep_types(news)
 
@@ -304,38 +307,44 @@ class Crew(Dealing):
             for hand in self.hands.values():
                 self._tell(hand, Types(0, messages.encode(news)))
 
-    def _served_by_code(self, coming: Sequence[Entry] = ()) -> set[tuple[str, int]]:
-        """What versions by code somebody has, or had and is expected."""
-        entries = [*coming, *(hand.entry for hand in self.hands.values())]
-        entries += [entry for _, entry in self._expected.values()]
-        return {
-            (one.name, one.version) for e in entries for one in e.types if one.version >= BY_CODE
-        }
-
     async def _care_for_versions(self) -> None:
-        """Of those by code: if nobody has the newest any more, the newest that somebody has is it
-        from now on. And only the last VERSIONS_BY_CODE_KEPT are kept that nobody needs.
+        """Of those by code: the newest that somebody has is the newest; what was declared after it,
+        and was left by all for a while, is declared anew when somebody has it again. And only the
+        last VERSIONS_BY_CODE_KEPT are kept that nobody needs.
         """
         async with self._declaring:
             if self._expected:
                 return  # who may have them has not said so yet
-            there, gone = self._served_by_code(self._coming), list[tuple[str, int]]()
-            again: list[tuple[None, Description]] = []
+            entries = [*self._coming, *(hand.entry for hand in self.hands.values())]
+            there = {(one.name, one.version) for entry in entries for one in entry.types}
+            latest = self._timers.monotonic() - _AWAY_S
+            passed: list[tuple[ProcedureType | None, Description]] = []
+            gone: list[tuple[str, int]] = []
             for name in self._types.names():
                 since = self._types.since(name)
                 order = sorted((v for v in since if v >= BY_CODE), key=lambda v: (since[v], v))
-                mine = [version for version in order if (name, version) in there]
-                declared = self._types.exact(name, mine[-1]) if mine else None
-                if declared is not None and declared.remote and mine[-1] != order[-1]:
-                    told = described(declared, declared.pool)
-                    again.append((None, structs.replace(told, since_ms=0)))
+                mine = [at for at, version in enumerate(order) if (name, version) in there]
+                for version in order[mine[-1] + 1 :] if mine else ():
+                    declared, left = self._types.exact(name, version), (name, version)
+                    if declared and declared.remote and self._away.get(left, -inf) <= latest:
+                        told = described(declared, declared.pool)
+                        passed.append((declared, structs.replace(told, since_ms=_PASSED)))
                 old = order[: -limits.VERSIONS_BY_CODE_KEPT]
-                if old:
-                    gone += [(name, v) for v in old if v not in self._needed(name, there)]
-            await self._keep_types(again)
+                needed = self._needed(name, there) if old else ()
+                gone += [(name, version) for version in old if version not in needed]
+            await self._keep_types(passed)
             for name, version in gone:
                 await self._rows.write([delete(rows.type_(name, version))])
                 self._types.forget(name, version)
+                self._away.pop((name, version), None)
+
+    def _watch_versions(self, entry: Entry) -> None:
+        """Somebody has come or gone who had these."""
+        now = self._timers.monotonic()
+        by_code = [(one.name, one.version) for one in entry.types if one.version >= BY_CODE]
+        if by_code:
+            self._away |= dict.fromkeys(by_code, now)
+            self._care_at = now + _AWAY_S
 
     async def _versions_left(self) -> None:
         try:
@@ -504,8 +513,7 @@ class Crew(Dealing):
             return
         del self.hands[hand.name]
         self._unlane(hand)
-        if any(one.version >= BY_CODE for one in hand.entry.types):
-            self._spawn(self._versions_left())
+        self._watch_versions(hand.entry)
         hand.epoch = 0
         hand.wake()
         held, hand.held = list(hand.held), {}

@@ -380,13 +380,13 @@ def _hire(office: Office, name: str, *versions: int) -> None:
 
 
 async def _new_ones_begin_with(office: Office, executor: Executor, version: int) -> None:
-    await office.until(lambda: executor.types.get("sloop").version == version, 5)
+    await office.until(lambda: executor.types.get("sloop").version == version)
     assert await _version(executor, "sloop") == version
 
 
 def test_u18_older_code_that_is_deployed_again_is_the_newest() -> None:
     """It kept the time of its first deploy: new ones went on beginning with a version that no
-    worker had any more, and waited for ever. Also for the next master.
+    worker had any more, and waited for ever. Also for the next master, and the other way round.
     """
 
     async def main(loop: simloop.SimLoop) -> None:
@@ -398,34 +398,50 @@ def test_u18_older_code_that_is_deployed_again_is_the_newest() -> None:
         _hire(office, "w2", NEW)
         await office.entered("w2")
         assert await _version(executor, "sloop") == NEW
-        _hire(office, "w3", OLD)  # one's way back, beside the bad one
+        _hire(office, "w3", OLD)  # one's way back, beside the bad one …
         await office.entered("w3")
+        await office.dismiss("w2")  # … and instead of it
         await _new_ones_begin_with(office, executor, OLD)
-        await office.dismiss("w2")
         assert await _end(executor, await _waiting(office, executor, "sloop")) == 1
         await office.close(executor)
         executor = await office.open(office.executor())
         assert await _version(executor, "sloop") == OLD
+        await office.until(lambda: "w3" in executor.crew.hands)  # type: ignore[union-attr]
+        await office.dismiss("w3")
+        await asyncio.sleep(60)
+        _hire(office, "w4", NEW)
+        await office.entered("w4")
+        await _new_ones_begin_with(office, executor, NEW)
         await office.end()
         await office.close(executor)
 
     simloop.run(main)
 
 
-def test_u18_new_ones_begin_with_code_that_somebody_has() -> None:
-    """The workers of the last deploy go, those of the one before are still there, and the other way
-    round: nobody waits for who is gone. A worker more of the older version changes nothing.
+def test_u18_workers_that_drain_older_code_do_not_make_it_the_newest() -> None:
+    """They come and go beside those of the last deploy; these may start again, too. Only when they
+    are gone new ones begin with the older code, and with the newer when somebody has it again.
     """
 
     async def main(loop: simloop.SimLoop) -> None:
         office = _dock(loop, OLD, NEW)
         executor = await office.open(office.executor())
-        for name, version in (("old", OLD), ("new", NEW), ("older", OLD)):
+        for name, version in (("old", OLD), ("new", NEW)):
             _hire(office, name, version)
             await office.entered(name)
+        await office.dismiss("old")
+        await asyncio.sleep(60)
+        _hire(office, "older", OLD)
+        await office.entered("older")
         assert await _version(executor, "sloop") == NEW
-        await office.dismiss("older")
-        await office.kill("new")
+        await office.dismiss("new")
+        await asyncio.sleep(5)
+        assert await _version(executor, "sloop") == NEW
+        _hire(office, "newer", NEW)
+        await office.entered("newer")
+        await asyncio.sleep(60)
+        assert await _version(executor, "sloop") == NEW
+        await office.kill("newer")
         await _new_ones_begin_with(office, executor, OLD)
         _hire(office, "again", NEW)
         await office.entered("again")
