@@ -53,7 +53,8 @@ export class Worker {
     const said = JSON.stringify({ worker, ...body });
     const answer = await fetch(`${url}/v1/pools/${pool}/${path}`, { method: "POST", headers, body: said });
     const found = await answer.json();
-    if (answer.status >= 500) throw new Error(found.error.message); // not now: to be asked again
+    const later = answer.status >= 500 || answer.status === 429; // not now: to be asked again
+    if (later) throw new Error(found.error.message);
     if (!answer.ok) throw new Refused(found.error.code, found.error.message);
     return found;
   }

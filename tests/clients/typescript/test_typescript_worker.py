@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,47 @@ def test_the_build_is_that_of_the_source() -> None:
     made = erase_types.erased(erase_types.SOURCE.read_text()).split("\n")
     assert erase_types.TARGET.read_text().split("\n")[2:] == made[2:]
     assert len(made) < 120, "it is one page"
+
+
+@needs_node
+def test_what_a_server_has_no_room_for_is_said_again() -> None:
+    """A commit beyond its user's rate, 429, failed the step, and with it the procedure."""
+    said: list[tuple[str, Any]] = []
+    tasks = [{"task": "t", "kind": "step", "type": "a", "step": "go", "state": {}}]
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            what = self.path.rpartition("/")[2]
+            said.append((what, body))
+            crowded = what == "commit" and len([one for one, _ in said if one == "commit"]) < 3
+            leased, tasks[:] = ({"tasks": tasks[:]}, []) if what == "lease" else ({}, tasks[:])
+            busy = {"error": {"code": "BUSY", "message": "too many"}}
+            data = json.dumps(busy if crowded else leased).encode()
+            self.send_response(429 if crowded else 200)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        script = (
+            f'import {{ Worker, done }} from "{erase_types.TARGET.as_uri()}";'
+            f'const worker = new Worker({{ url: "{url}", pool: "p", worker: "w" }}, [],'
+            '{ "a.go": async () => { worker.stop(); return done(1); } }); await worker.run();'
+        )
+        done = [NODE, "--input-type=module", "--eval", script]
+        subprocess.run(done, check=True, timeout=300)
+        server.shutdown()
+        serving.join()
+    ends = [one for one in said if one[0] not in ("lease", "leave")]
+    assert [what for what, _ in ends] == ["commit"] * 3
+    assert ends[-1][1]["outcome"] == {"do": "done", "result": 1}
 
 
 class Cluster:
