@@ -19,14 +19,20 @@ it back with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from sortedcontainers import SortedDict
 
 from kv.base.errors import ConditionFailed, Unavailable
-from kv.base.limits import SCAN_PAGE_BYTES_MAX, TXN_BUFFER_BYTES_MAX, TXN_KEYS_MAX
+from kv.base.limits import (
+    SCAN_PAGE_BYTES_MAX,
+    SQL_LOAD_SLICE_ROWS,
+    TXN_BUFFER_BYTES_MAX,
+    TXN_KEYS_MAX,
+)
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
 from txn.buffered.write_buffer import WriteBuffer, merged
@@ -80,12 +86,23 @@ class PrivateRows:
         """At once, without a transaction (`value` None: it goes): what no rollback takes back."""
         self._apply([(key, value)], version)
 
-    def apply(self, writes: PrivateWrites, version: int) -> None:
-        """All that a transaction has written."""
-        self._apply([(op.key, op.value) for op in writes.ops()], version)
+    def apply(self, writes: PrivateWrites, version: int) -> Iterator[None]:
+        """All that a transaction has written, in slices: others may have the loop between them, but
+        nobody reads the rows.
+        """
+        ops = writes.ops()
+        for at in range(0, len(ops), SQL_LOAD_SLICE_ROWS):
+            some = ops[at : at + SQL_LOAD_SLICE_ROWS]
+            self._apply([(op.key, op.value) for op in some], version)
+            yield
         for start, end in writes.ranges:
-            gone = list(self._rows.irange(start, end, (True, False)))
-            self._apply([(key, None) for key in gone], version)
+            while True:
+                found = self._rows.irange(start, end, (True, False))
+                gone = list(islice(found, SQL_LOAD_SLICE_ROWS))
+                if not gone:
+                    break
+                self._apply([(key, None) for key in gone], version)
+                yield
         self.derived = writes.derived
 
     def _apply(self, rows: Sequence[tuple[bytes, bytes | None]], version: int) -> None:
@@ -241,9 +258,11 @@ class PrivateWrites:
 
     # -- the end
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """The conditions of what it wrote. Raises ConditionFailed."""
         for at, op in enumerate(self._buffer.ops()):
+            if at % SQL_LOAD_SLICE_ROWS == SQL_LOAD_SLICE_ROWS - 1:
+                await asyncio.sleep(0)
             if op.cond is None:
                 continue
             row = self._rows.get(op.key)
@@ -254,10 +273,17 @@ class PrivateWrites:
                     details={"key": op.key, "version": str(version) if version else None, "op": at},
                 )
 
-    def commit(self, version: int = 0) -> None:
-        """It is committed."""
-        if self:
-            self._rows.apply(self, version or _FIRST)
+    async def commit(self, version: int = 0) -> None:
+        """It is committed. Who is cancelled meanwhile has committed all the same."""
+        if not self:
+            return
+        slices = self._rows.apply(self, version or _FIRST)
+        try:
+            for _ in slices:
+                await asyncio.sleep(0)
+        finally:
+            for _ in slices:
+                pass
 
     def lose(self) -> None:
         """Nobody knows whether it is."""

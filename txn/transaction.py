@@ -645,7 +645,7 @@ class Transaction(TxnReads):
         if not self._buffer and not self._recorded:
             self._let_go()
             self._version = self.start_ts
-            self._end(TxnState.COMMITTED)
+            await self._end(TxnState.COMMITTED)
             return self._version
         age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
         if age_ms > TXN_LIFETIME_MS_MAX:
@@ -671,7 +671,7 @@ class Transaction(TxnReads):
                     await self._record_abort()
             raise
         finally:
-            self._end(outcome)
+            await self._end(outcome)
             self._answer_waiters(error)
         return self._version
 
@@ -679,16 +679,16 @@ class Transaction(TxnReads):
         """What its owner has for itself has to be as the writes want it. Raises ConditionFailed."""
         if self.beside is not None:
             try:
-                self.beside.check()
+                await self.beside.check()
             except ConditionFailed:
                 await self.abort("its commit failed")
                 raise
 
-    def _end(self, outcome: TxnState) -> None:
+    async def _end(self, outcome: TxnState) -> None:
         """What its owner has for itself goes the way of the rest."""
         self.state = outcome
         if self.beside is not None and outcome is TxnState.COMMITTED:
-            self.beside.commit(self._version)
+            await self.beside.commit(self._version)
         elif self.beside is not None and outcome is TxnState.UNKNOWN:
             self.beside.lose()
 

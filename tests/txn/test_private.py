@@ -8,6 +8,7 @@ import pytest
 
 from kv.base.errors import ConditionFailed, Unavailable, UnknownOutcome, WriteConflict
 from kv.base.keys import PRIVATE
+from kv.base.limits import SQL_LOAD_SLICE_ROWS
 from kv.base.ops import put
 from kvorum.testing.simulation.loop import SimLoop, run
 from tests.txn.world import World, failure, k
@@ -175,3 +176,51 @@ def test_p4_private_bytes_are_counted() -> None:
     assert rows.bytes == once
     rows.put(OWN[1], None, 3)
     assert rows.bytes == 0
+
+
+MANY = [PRIVATE + n.to_bytes(4, "big") for n in range(10 * SQL_LOAD_SLICE_ROWS)]
+
+
+async def _turns(work: asyncio.Task[None]) -> int:
+    """How often somebody else has the loop meanwhile."""
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+def test_p4_a_commit_of_many_private_rows_gives_way() -> None:
+    """One session's temporary tables stop the process for as long as they are large."""
+
+    async def scene(client: TxnClient, rows: PrivateRows) -> None:
+        writes = PrivateWrites(rows)
+        writes.add_rows(MANY, [b"one"] * len(MANY), cond=0)
+        assert await _turns(asyncio.create_task(writes.check())) >= 4
+        assert await _turns(asyncio.create_task(writes.commit(7))) >= 4
+        assert [rows.get(key) for key in MANY] == [(b"one", 7)] * len(MANY)
+        writes = PrivateWrites(rows)
+        writes.drop(PRIVATE, END)
+        assert len(list(rows.apply(writes, 8))) == 10
+        assert rows.bytes == 0
+        assert not rows.page(PRIVATE, END, 10, False, 8).items
+
+    _played(scene)
+
+
+def test_p4_private_rows_are_committed_though_their_owner_is_cancelled() -> None:
+    """Half of them are there, and the other half is lost."""
+
+    async def scene(client: TxnClient, rows: PrivateRows) -> None:
+        writes = PrivateWrites(rows)
+        writes.add_rows(MANY, [b"one"] * len(MANY))
+        work = asyncio.create_task(writes.commit(7))
+        while rows.get(MANY[0]) is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert rows.get(MANY[-1]) is None
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert [rows.get(key) for key in MANY] == [(b"one", 7)] * len(MANY)
+
+    _played(scene)

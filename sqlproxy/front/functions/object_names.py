@@ -18,6 +18,7 @@ from sqlproxy.front.functions.regclass import bounded, name_parts, written_numbe
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc, format_type
 from sqlproxy.pg import oids
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.values.errors import (
     UNDEFINED_FUNCTION,
     UNDEFINED_OBJECT,
@@ -140,7 +141,7 @@ def _type(env: Env, text: str) -> int | None:
     if (element_name := _BOUNDS.sub("", name)) != name:
         element = _type(env, element_name)
         return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)
-    order = [*searched_before(env), *path_of(env)]
+    order = [*searched_before(env), *path_of(env), PUBLIC]  # as names of a statement's types
     if '"' in name or "." in name:
         *schemas, name = name_parts(name)
         order = schemas[-1:] or order

@@ -3,7 +3,9 @@ other, and what they return stands for them in the rest of the statement, as VAL
 
 In PostgreSQL all parts of such a statement see the tables as they were before. Here a later part
 would see the change: so a statement whose other parts read or change a table that WITH changes is
-refused (0A000). The rows that a change returns are held in memory.
+refused (0A000), but for an INSERT that adds rows to it without a look at it, and names the change,
+which therefore comes before it in PostgreSQL, too. The rows that a change returns are held in
+memory.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ from sqlproxy.front.bound.exprs import Const
 from sqlproxy.front.bound.statements import (
     Cte,
     CteItem,
-    Delete,
     Insert,
     Item,
     Select,
     TableItem,
-    Update,
 )
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Row
@@ -85,20 +85,38 @@ def _known(cte: Cte, rows: Sequence[Row]) -> Cte:
 
 def _check_apart(bound: Any) -> None:
     """Raises 0A000 where one part would see what another changes."""
-    changed: set[int] = set()
-    for cte in bound.ctes:
-        if not isinstance(cte.statement, Select):
-            table = cte.statement.target.table
-            if table.id in changed:
-                raise _seen(table.name)
-            changed.add(table.id)
-    for part in (*bound.ctes, replace(bound, ctes=())):
-        own = None
-        if isinstance(part, Cte) and isinstance(part.statement, Insert | Update | Delete):
-            own = part.statement.target.table.id  # a change sees the table that it changes
-        for table in _tables(part):
-            if table.id in changed and table.id != own:
-                raise _seen(table.name)
+    names = [cte.name for cte in bound.ctes]
+    parts = [*(cte.statement for cte in bound.ctes), replace(bound, ctes=())]
+    changed = [None if isinstance(one, Select) else one.target.table.id for one in parts[:-1]]
+    for later, part in enumerate(parts):
+        own = changed[later] if later < len(changed) else None
+        for earlier, one in enumerate(parts[:later]):
+            for table in _tables(part):
+                if changed[earlier] != table.id:
+                    continue
+                if not (_adds(part, table) and names[earlier] in _reached(parts, names, part)):
+                    raise _seen(table.name)
+            for table in _tables(one):
+                if table.id == own and changed[earlier] != own:
+                    raise _seen(table.name)
+
+
+def _adds(part: Any, table: Table) -> bool:
+    """Whether it puts rows into a table, and neither reads it nor changes rows of it."""
+    if not isinstance(part, Insert) or part.conflict is not None:
+        return False
+    return part.target.table.id == table.id and [t.id for t in _tables(part)].count(table.id) == 1
+
+
+def _reached(parts: Sequence[Any], names: Sequence[str], part: object) -> set[str]:
+    """The WITH queries that a part reads, and those that these read."""
+    found: set[str] = set()
+    left = [part]
+    while left:
+        new = {*_named(left.pop())} - found
+        found |= new
+        left += [parts[names.index(name)] for name in new if name in names]
+    return found
 
 
 def _seen(name: str) -> SqlError:

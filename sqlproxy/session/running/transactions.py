@@ -109,7 +109,7 @@ async def _commit(
         runs += 1
         await block.work(modes, locks=runs > 2 and modes.isolation in RENEWING)
         before = sole.outcome
-        outcome = sole.outcome = await session.interrupts.attempt(sole.again())
+        outcome = sole.outcome = await session.interrupts.attempt(sole.again)
         await check_constraints(session, every=True)
         if sole.told and (outcome.count, outcome.rows) != (before.count, before.rows):
             await block.roll_back()

@@ -279,8 +279,8 @@ class Block:
                 await self.fence.hold(t, self._client.get)
                 await t.commit()
             elif self._beside is not None:
-                self._beside.check()
-                self._beside.commit()
+                await self._beside.check()
+                await self._beside.commit()
         finally:
             self._end(unknown=t is not None and t.state in (TxnState.COMMITTING, TxnState.UNKNOWN))
             if t is not None and t.state is TxnState.OPEN:

@@ -83,7 +83,7 @@ class Interrupts:
         finally:
             self._deaf = False
 
-    async def attempt(self, work: Awaitable[T]) -> T:
+    async def attempt(self, work: Callable[[], Awaitable[T]]) -> T:
         """A part of a commit that has written nothing yet, and may wait: it is cancelled as any
         piece of a statement. Raises SqlError.
         """
@@ -91,7 +91,7 @@ class Interrupts:
             if self._missed is not None:
                 raise self._missed
             self._deaf = False
-            return await self.guard(work)
+            return await self.guard(work())
         finally:
             self._deaf = True
 

@@ -172,3 +172,8 @@ call nope()
 listen x
 do $$ begin end $$
 insert into seq select returning v, n ;; insert into seq select from dept where id < 3 returning v ;; insert into seq (id) select
+with d as (delete from pair where a = 1 returning *) insert into pair select a, b, v || '!' from d ;; select * from pair where a = 1 order by b
+with d as (delete from pair where a < 3 returning *), s as (select * from d where b > 2) insert into pair select a + 10, b, v from s returning a, b ;; select count(*), sum(a) from pair
+with d as (delete from pair where a = 2 returning *), i as (insert into pair select a, b, 'again' from d returning *) select count(*), min(v) from i ;; select count(*), min(v) from pair where a = 2
+with u as (update pair set v = 'x' where a = 1 and b = 2 returning *) insert into pair select a + 100, b, v from u returning * ;; select * from pair where a in (1, 101) order by a, b
+with u as (update pair set v = 'x' where a = 1 and b = 2 returning *) insert into pair select a, b, v from u

@@ -68,7 +68,7 @@ class Session:
         spec = {**SPEC, "namespace": SPACE}
         spec.pop("replicas")
         await self.define("CreateTable", spec)
-        self.writes.commit()
+        await self.writes.commit()
 
     async def define(self, name: str, args: dict[str, Any]) -> None:
         await self.definitions.run(name, args)
