@@ -78,7 +78,7 @@ class Temporary:
         writes = PrivateWrites(rows)
         await declare_private(writes, self._database, self.namespace, self._place.owner)
         writes.derived = await declared_privately(writes, self._database)
-        writes.commit()
+        await writes.commit()
         self._block.rows = rows
         self.numbers = PrivateNumbers(rows, lambda: self._block.beside)
 
