@@ -42,9 +42,10 @@ class Sql:
         return psycopg.connect(self.dsn, **options)
 
 
-@pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """A node as `kvorum start` gives it."""
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node as `kvorum start` gives it: the fixture `node` here, and of other files, where it ends
+    with them.
+    """
     data: Path = tmp_path_factory.mktemp("sql") / "data"
     with NodeProcess(data, free_port_base()) as found:
         found.start()
@@ -55,6 +56,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
             warnings.warn(log[log.index("Traceback") - 300 :][:3000], stacklevel=1)
 
 
+node = pytest.fixture(scope="session", name="node")(started)
 _numbers = itertools.count(1)
 
 

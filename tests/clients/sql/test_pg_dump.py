@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from sqlproxy.pgcatalog.definitions import operand
-from tests.clients.sql.conftest import node
+from tests.clients.sql.conftest import started
 from tests.kit.processes import NodeProcess
 
-__all__ = ["node"]
+node = pytest.fixture(scope="module", name="node")(started)
 
 HERE = Path(__file__).parent
 BIN = Path("/usr/lib/postgresql/15/bin")

@@ -8,15 +8,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.clients.sql.conftest import node
+from tests.clients.sql.conftest import started
 from tests.kit.processes import NodeProcess
 
-__all__ = ["filled", "node"]
+node = pytest.fixture(scope="package", name="node")(started)
 
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def filled(node: NodeProcess) -> Iterator[psycopg.Connection]:
     """A database with the tables of schema.sql."""
     address = f"host=127.0.0.1 port={node.base + 3} user=kvorum"

@@ -13,13 +13,13 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.clients.sql.conftest import node
+from tests.clients.sql.conftest import started
 from tests.kit.processes import NodeProcess
 from tests.sqlproxy.clients.record import FILE, answer
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["node"]
+node = pytest.fixture(scope="module", name="node")(started)
 
 STATEMENTS: Final[dict[str, list[list[Any]]]] = json.loads(FILE.read_text(encoding="utf-8"))
 MIGRATIONS: Final = "-c kvorum.autocommit_before_ddl=on"

@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from scripts.record_sql_compare import HERE, asked, cases, files, fill
-from tests.clients.sql.conftest import node
+from tests.clients.sql.conftest import started
 from tests.kit.processes import NodeProcess
 
-__all__ = ["node"]
+node = pytest.fixture(scope="module", name="node")(started)
 
 RECORDED: list[list[Any]] = [
     case for path in files() for case in json.loads(path.with_suffix(".json").read_text("utf-8"))

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from scripts.record_sql_conversations import GENERATED, HERE, Server, cases, files, generated
-from tests.clients.sql.conftest import node
+from tests.clients.sql.conftest import started
 from tests.kit.each import each
 from tests.kit.processes import NodeProcess
 
-__all__ = ["node"]
+node = pytest.fixture(scope="module", name="node")(started)
 
 RECORDED: dict[str, list[list[Any]]] = {
     name: json.loads((HERE / f"{name}.json").read_text("utf-8")) for name in files()
