@@ -48,6 +48,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> str:
     return chart.rendered("-f", values, namespace=NAMESPACE)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_r4_the_api_takes_what_is_rendered(chosen: str, version: str) -> None:
     """A misspelt field, which Kubernetes drops without a word, or one that it does not have."""

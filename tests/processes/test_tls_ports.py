@@ -117,6 +117,7 @@ def greeting(offset: int) -> bytes:
 WELCOME = {0: b"kvorum", 1: handshake.WRONG_CLUSTER.encode(), 2: b"200 OK", 3: b"server_version"}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("offset", range(4))
 @pytest.mark.parametrize("whose", WHOSE)
 def test_who_gets_through_the_handshake(node: NodeProcess, offset: int, whose: str) -> None:

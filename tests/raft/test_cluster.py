@@ -195,6 +195,7 @@ def test_reads_of_a_cut_off_leader_fail_instead_of_being_stale() -> None:
     cluster.settle()
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_faults_lose_nothing(seed: int) -> None:
     """Any schedule of faults: agreement, no lost acknowledgement, and progress after healing."""

@@ -131,7 +131,7 @@ class World:
         self.states = {group_id: state.crash(self.rng) for group_id, state in self.states.items()}
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_no_crash_loses_or_repeats_an_acknowledged_command(seed: int) -> None:
     """The promise of the whole package: an acknowledgement survives every crash."""

@@ -118,6 +118,7 @@ def test_a8_a_follower_that_stops_answers_its_readers() -> None:
     assert seen == [None, None]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_a8_reads_anywhere_are_linearizable_under_faults(seed: int) -> None:
     """One key: a read that starts after a write was acknowledged must see that write or a later

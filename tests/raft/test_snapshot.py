@@ -746,6 +746,7 @@ def _crash_at(event: int, kept: str) -> bool:
     return True
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kept", ["none", "all"])
 def test_a_crash_at_any_step_of_taking_a_snapshot(kept: str) -> None:
     """Rule 12: wherever the power goes, the state and the log fit each other afterwards."""

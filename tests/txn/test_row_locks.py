@@ -399,6 +399,7 @@ def _rejected(scene: Scene) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_d15_builds_without_locks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judges would pass a store that answers locks and lets others in: transactions repeat
     then, and without the conditions updates are lost.

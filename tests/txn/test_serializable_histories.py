@@ -203,7 +203,7 @@ def found_in(seeds: range, make: type[World], isolation: str) -> list[int]:
     return bad
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(8))
 @WORLDS
 def test_serializable_histories_are_serializable(make: type[World], seed: int) -> None:

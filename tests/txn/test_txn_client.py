@@ -397,6 +397,7 @@ def test_d8_writer_waits_for_a_living_intent_and_names_it() -> None:
     run(main)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_d8_crossing_waits_end_soon(seed: int) -> None:
     """Two commits that hold what the other wants would both wait until their deadlines."""

@@ -167,7 +167,7 @@ async def si_run(loop: SimLoop, make: type[World]) -> None:
     world.close()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(12))
 @WORLDS
 def test_d1_history_is_snapshot_isolated(make: type[World], seed: int) -> None:
@@ -208,7 +208,7 @@ def test_d1_write_skew_is_permitted_and_a_check_prevents_it(
     run(main)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 @WORLDS
 def test_b8_bank_total_is_constant_in_every_multi_get(make: type[World], seed: int) -> None:

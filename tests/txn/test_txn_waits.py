@@ -435,7 +435,7 @@ def test_d8_crossing_transactions_are_run_again() -> None:
     played(scene)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_d8_every_deadlock_that_was_named_was_one(seed: int) -> None:
     """A false deadlock throws work away that nothing was in the way of."""
@@ -465,6 +465,7 @@ def test_d8_every_deadlock_that_was_named_was_one(seed: int) -> None:
     played(scene, seed)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_d8_long_queues_without_a_circle_name_no_victim(seed: int) -> None:
     """Whoever locks in one order can not be part of a circle, however long everybody waits."""

@@ -248,6 +248,7 @@ def test_o2_rows_with_the_same_key_are_replaced(
     assert [tuple(r) for r in found] == [(1_000, "A", 1.0), (1_001, "B", 2.0)]
 
 
+@pytest.mark.slow
 def test_o2_txn_app_and_version(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A resubmitted write is done again, or its successor is not done."""
     db.create_table(NAMESPACE, "resubmitted")
@@ -301,6 +302,7 @@ def test_o6_failing_task_writes_nothing(spark: Any, db: kvorum.Database, options
     assert load(spark, options("failing")).count() == 0
 
 
+@pytest.mark.slow
 def test_o6_null_where_none_may_be(spark: Any, options: Options, pairs: str) -> None:
     """A NULL in a column that forbids it is stored, or the error does not name the column."""
     frame = spark.createDataFrame([(7_000, None, 1.0)], "id INT, name STRING, score DOUBLE")
@@ -348,7 +350,7 @@ WRONG_LOAD = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("wrong", "text"), WRONG_LOAD)
 def test_o14_wrong_options(
     spark: Any, options: Options, filled: str, wrong: dict[str, str], text: str

@@ -59,6 +59,7 @@ def real(rows: list[Any]) -> list[Any]:
     return [row for row in rows if row[1] is not None or row[3] is not None]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_f14_sealed_slices_tell_what_rows_do(seed: int) -> None:
     """A change is missing, told twice, paired with what another key replaced, or with a row older

@@ -135,6 +135,7 @@ def test_o14_ranges_stay_right_when_partitions_split_and_merge(
     assert values_of(reader, ranges, "key") == wanted
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("where", "count"),
     [

@@ -167,6 +167,7 @@ def stored_rows(table: Table, key: str = "") -> tuple[list[bytes], list[bytes]]:
     return [keys[at] for at in order], [values[at] for at in order]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["", *VALUES])
 def test_conditions_by_columns_by_rows_and_by_keys(key: str) -> None:
     """Arrow keeps other rows than SQL's closures, or the key range that a condition narrows to

@@ -77,6 +77,7 @@ def family(db: psycopg.Connection) -> psycopg.Connection:
     return db
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("action", "deleted", "updated"),
     [

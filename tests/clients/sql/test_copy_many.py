@@ -131,6 +131,7 @@ def test_p9_copy_of_a_key_that_is_there_or_comes_twice(
     assert big.execute("SELECT count(*) FROM big").fetchone() == (MANY + 1,)
 
 
+@pytest.mark.slow
 def test_p10_copy_that_fails_late_leaves_nothing(big: psycopg.Connection) -> None:
     """A line that is wrong behind thousands that were sent: PostgreSQL's words, and no rows."""
     wrong = lines(list(range(MANY))) + b"12000\tx\tseven\t1\t\\N\n"

@@ -71,7 +71,7 @@ def _write(chance: random.Random, conn: psycopg.Connection, number: int) -> None
         conn.execute("rollback to w")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_cursors_read_what_was_there(t: psycopg.Connection, seed: int) -> None:
     """A loop over a cursor met the rows that it wrote itself, or missed those that it deleted."""

@@ -20,6 +20,7 @@ def people(db: psycopg.Connection) -> psycopg.Connection:
     return db
 
 
+@pytest.mark.slow
 def test_p6_indexes_over_expressions_answer_as_postgresql(sql: Sql) -> None:
     """Rows, errors, or what the catalog says of them differ from what PostgreSQL 15 answered."""
     known = recorded("expressions")

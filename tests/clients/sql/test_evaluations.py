@@ -87,7 +87,7 @@ def link(
             yield connection
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_a_bound_leaves_out_is_not_computed(
     link: psycopg.Connection, counted: _Counted, source: str
@@ -122,7 +122,7 @@ def test_a_cursor_computes_what_is_fetched(
                     assert counted.calls <= more * 2 * fetched
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_large_constant_is_computed_once(
     link: psycopg.Connection, counted: _Counted, source: str

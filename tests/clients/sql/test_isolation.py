@@ -290,7 +290,7 @@ CHANGES: Final = (
 )
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("text", "done", "after"), CHANGES)
 @pytest.mark.parametrize("committed", [True, False])
 def test_p10_a_change_waits_and_sees_the_newest(

@@ -40,7 +40,7 @@ def _rows(db: psycopg.Connection) -> list[tuple[Any, ...]]:
     return rows
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("conflict", _CONFLICTS)
 def test_many_rows_on_conflict_are_as_each_alone(sql: Any, conflict: str) -> None:
     """A row that is there is written twice, or one that is not is taken for another."""

@@ -37,7 +37,7 @@ NAMES = (
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_a_name_everywhere(db: psycopg.Connection, name: str) -> None:
     """Text is made of names in many places, and one of them would read it in another way; a brace

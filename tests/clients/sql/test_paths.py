@@ -210,7 +210,7 @@ def _done(db: psycopg.Connection, change: str, *, keep: bool) -> tuple[object, .
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_a_way_changes_no_answer(sql: Any, seed: int) -> None:
     """A way loses or repeats a row, or sorts it wrongly: also one that the transaction wrote."""
@@ -370,7 +370,7 @@ def test_the_way_of_each_statement(sql: Any) -> None:
         assert {k: v for k, v in found.items() if v != _PLANS[k]} == {}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -399,7 +399,7 @@ def test_of_keys_that_are_as_good_that_with_fewer_entries_is_read(sql: Any, stat
         assert rows <= 130
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "query",
     [
@@ -495,7 +495,7 @@ def _joins(chance: random.Random) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_of_one_table_say_which_of_another_matter(sql: Any, seed: int) -> None:
     """A row is left out that belongs to the answer: of an outer join, of NOT IN, of a count."""
@@ -595,7 +595,7 @@ def test_the_way_of_each_join(sql: Any) -> None:
         assert {k: v for k, v in found.items() if v != plans[k]} == {}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_moments_are_the_same_by_columns_as_by_rows(sql: Any, zone: str) -> None:
     """A day of the week, a month or a text of a moment is another one where DuckDB computes it."""
@@ -675,7 +675,7 @@ _LED: Final = {
 """Whether it begins with the keys of its first rows."""
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
     """All of the other table is read for ten rows; or a row is missing, or another comes."""

@@ -75,6 +75,7 @@ def test_p4_search_path(two: psycopg.Connection, sql: Sql) -> None:
     assert _one(two, "SELECT current_schema()") == "sales"
 
 
+@pytest.mark.slow
 def test_p4_what_is_in_a_schema(two: psycopg.Connection) -> None:
     """Indexes, sequences, types and views of a schema are mixed up with those of public."""
     two.execute("CREATE TYPE sales.mood AS ENUM ('sad', 'glad')")

@@ -119,7 +119,7 @@ def test_p10_a_statement_is_cancelled_by_another_session(
     assert notices == ["PID 2147483647 is not a PostgreSQL backend process"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["COPY wide TO STDOUT", "SELECT * FROM wide"])
 def test_p1_an_answer_that_nobody_reads_is_cancelled(db: psycopg.Connection, text: str) -> None:
     """Between two pieces nothing of the statement runs, and a cancel would be lost: the client that

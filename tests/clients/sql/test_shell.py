@@ -122,6 +122,7 @@ def test_p1_prompt_shows_where_an_error_is(terminal: Terminal) -> None:
     assert mark.index("^") == line.index("nope")
 
 
+@pytest.mark.slow
 def test_p1_prompt_knows_transactions_and_commands(terminal: Terminal, sql: Sql) -> None:
     """The prompt does not tell of an open block, or a backslash command does nothing."""
     name = sql.database

@@ -109,6 +109,7 @@ def test_p11_both_ways_say_the_same(sql: Sql, t: psycopg.Connection) -> None:
             assert told(t, shown, *values) == told(usual, shown, *values), text
 
 
+@pytest.mark.slow
 def test_p11_increments_of_one_row_all_count(sql: Sql, t: psycopg.Connection) -> None:
     """An update that read an old version would lose another one."""
     t.execute("CREATE TABLE c (id int PRIMARY KEY, n int)")
@@ -239,6 +240,7 @@ def test_p9_duplicate_behind_a_savepoint_is_a_duplicate(sql: Sql, t: psycopg.Con
         assert told(one, "COMMIT")[:2] == ("23505", "t_pkey")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("block", [False, True])
 def test_p1_inserts_of_many_rows_say_what_those_of_few_say(
     sql: Sql, t: psycopg.Connection, block: bool

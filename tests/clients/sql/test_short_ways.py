@@ -100,7 +100,7 @@ def test_the_short_way_is_gone(link: psycopg.Connection, seen: _Seen) -> None:
             assert seen.answered == 1, call
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_of_any_size_is_computed_on_the_short_way(
     link: psycopg.Connection, seen: _Seen, form: str

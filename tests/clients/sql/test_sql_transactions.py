@@ -115,6 +115,7 @@ def test_p11_lost_update_is_impossible(sql: Sql, t: psycopg.Connection) -> None:
     assert values(t) == {1: 11, 2: 20}
 
 
+@pytest.mark.slow
 def test_p11_increments_of_single_statements_all_count(sql: Sql, t: psycopg.Connection) -> None:
     """`SET v = v + 1` outside blocks is repeated by the server; no client sees a conflict."""
 

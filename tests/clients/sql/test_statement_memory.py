@@ -141,7 +141,7 @@ def _nothing_left(node: NodeProcess) -> Iterator[None]:
     poll(lambda: ".arrow" not in Path(f"/proc/{node.spawned}/maps").read_text())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.cluster
 @each("value", VALUES)
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_value_that_does_not_fit_is_refused(
     assert ended(filled, text.replace("{n}", str(LARGE)).replace("%%", "%"))[0] == "53200"
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", ROWS)
 def test_rows_that_have_to_be_held_are_refused(filled: psycopg.Connection, text: str) -> None:
@@ -166,7 +166,7 @@ def test_rows_that_have_to_be_held_are_refused(filled: psycopg.Connection, text:
     assert state == "53200"
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", SPILLED)
 def test_rows_that_can_spill_or_stream_do(filled: psycopg.Connection, text: str) -> None:
@@ -176,7 +176,7 @@ def test_rows_that_can_spill_or_stream_do(filled: psycopg.Connection, text: str)
     assert size == 0 or size >= LARGE * 0.9
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     "text",
@@ -211,7 +211,7 @@ BEHIND_A_SAVEPOINT = (
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.cluster
 @pytest.mark.parametrize("text", BEHIND_A_SAVEPOINT)
 def test_what_cannot_spill_is_refused(filled: psycopg.Connection, text: str) -> None:
@@ -239,6 +239,7 @@ def changed(connection: psycopg.Connection, text: str, rows: int) -> None:
                 copy.write((b"v" * 5_000 + b"\n") * 100)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_copy_of_any_length_streams(filled: psycopg.Connection) -> None:
     """What COPY holds of rows that it has sent on counts, or a row of megabytes does not."""

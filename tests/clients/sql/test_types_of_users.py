@@ -26,6 +26,7 @@ def test_p4_types_that_are_not_there_are_dropped_if_they_exist(db: psycopg.Conne
     ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("statement", "state", "words"),
     [

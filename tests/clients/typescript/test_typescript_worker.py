@@ -235,6 +235,7 @@ def test_j38_an_undo_that_fails_is_answered_at_once(cluster: Cluster) -> None:
     assert cluster.told("leave").json() == {}
 
 
+@pytest.mark.slow
 def test_j38_the_protocol_by_hand(cluster: Cluster) -> None:
     """What a task may not do was done, or a lost one was committed, or bad input changed it."""
     db = cluster.db

@@ -37,6 +37,7 @@ def test_what_is_nobodys_has_no_share_but_the_limit() -> None:
     assert not shared.fits(None, 901)
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("seed", range(20))
 def test_g10_whoever_comes_finds_its_part(seed: int) -> None:
     """A crowd of greedy tenants leaves nothing for one that has nothing yet."""

@@ -272,6 +272,7 @@ def test_f13_an_idle_watcher_costs_nothing() -> None:
     run(main, 5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("full", [False, True], ids=["a file", "no room for a file"])
 def test_f13_who_is_far_behind_walks_once(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Walking over the table once for every bounded handful of changes, a consumer that is far

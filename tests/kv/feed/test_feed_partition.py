@@ -287,6 +287,7 @@ def paged(node: Node, upto: int, above: int, **limits: int) -> list[tuple[Any, .
             return sorted(found, key=lambda row: (row[2], row[0]))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_f14_both_ways_tell_every_version_once(seed: int) -> None:
     """Deletes, keys written many times, small steps: the two ways must not differ by a row."""

@@ -487,7 +487,7 @@ class _Unlocked:
         return ()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("seed", range(0, 1_000, 100))
 def test_q4_the_entries_are_those_of_the_rows(seed: int, unique: bool) -> None:

@@ -104,7 +104,7 @@ def some_requests(node: Node, rng: random.Random, n: int) -> dict[int, tuple[int
     return sent
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("at", range(len(PLACES)), ids=lambda at: f"{PLACES[at][1]}-{at}")
 def test_a_bug_in_a_pass_ends_nothing_but_itself(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks is answered once; others ask again at most; no acknowledged write is lost."""

@@ -211,7 +211,7 @@ def test_a8_a_deposed_leader_that_does_not_know_the_outcome() -> None:
     run(main)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_a8_a_key_is_linear_whatever_happens_to_its_leader(seed: int) -> None:
     """An acknowledged write would be lost to its reader, or one be executed twice, while leaders

@@ -225,6 +225,7 @@ async def test_visits_end_by_themselves_and_are_bounded() -> None:
     assert visits.find(asking(first)) is None
 
 
+@pytest.mark.few(4)
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here: apt-get install nodejs")
 @pytest.mark.parametrize("script", console.SCRIPTS)
 def test_scripts_can_be_read(script: str, tmp_path: Path) -> None:

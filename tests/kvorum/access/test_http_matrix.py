@@ -147,6 +147,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield made
 
 
+@pytest.mark.few(2)
 @each("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
 @pytest.mark.parametrize("wrong", ["nothing", "other", "expired", "revoked", "no scheme"])
 def test_nobody_gets_in(scene: Scene, route: Route | Declared, wrong: str) -> None:

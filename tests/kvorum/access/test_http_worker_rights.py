@@ -42,6 +42,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(base, db)
 
 
+@pytest.mark.slow
 def test_a_worker_over_http_has_the_rights_of_its_user(scene: Scene) -> None:
     """Who may run a pool wrote tables that he may not, started what he may not, ran the types of
     another pool, or committed the task of another user.

@@ -237,6 +237,7 @@ def test_g10_one_users_statements_leave_memory_to_others(node: Node) -> None:
         bob.execute(held.format(""))
 
 
+@pytest.mark.slow
 def test_g10_what_is_answered_or_lost_is_under_way_no_more(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def key_of(node: Node, user_key: str) -> bytes:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["get", "scan", "put", "transaction"])
 def test_b14_a_damaged_leader_hands_over_and_is_rebuilt(how: str) -> None:
     """500 CORRUPTION was answered though two copies were well, and the row stayed damaged."""
@@ -162,6 +163,7 @@ def test_b14_the_meta_partition_is_rebuilt_like_the_others() -> None:
     run(main, 5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 3])
 def test_b14_without_a_healthy_copy_nothing_is_given_up(count: int) -> None:
     """The last copies of what is well would be thrown away for what is not."""

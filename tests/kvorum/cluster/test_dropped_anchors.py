@@ -53,6 +53,7 @@ def intents(cluster: SimCluster) -> int:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("committed", [True, False])
 def test_d12_dropping_a_table_ends_what_is_anchored_in_it(committed: bool) -> None:
     """A commit that was acknowledged would be lost in the other table, or keys of a dead
@@ -76,6 +77,7 @@ def test_d12_dropping_a_table_ends_what_is_anchored_in_it(committed: bool) -> No
     scene(main)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("down", [False, True])
 def test_d6_an_intent_whose_anchor_is_gone_ends(down: bool) -> None:
     """A client that did not know of the drop, and died, would lock a key for ever; or for as long

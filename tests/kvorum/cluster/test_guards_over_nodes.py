@@ -25,6 +25,7 @@ def guarded(trio: Trio, key: bytes) -> list[set[tuple[bytes, int]]]:
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["handed over", "lost"])
 @pytest.mark.parametrize("seed", range(2))
 def test_serializable_guards_hold_whoever_leads(seed: int, how: str) -> None:

@@ -140,7 +140,7 @@ def _nothing_left_behind(bank: Bank) -> None:
     assert set(node.store.host.stored_groups()) == ids
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_logs")
 @pytest.mark.parametrize("again", [None, BORDER, "a06", "a18"])
 def test_h4_who_slept_through_a_merge_is_rebuilt_as_it_is_now(

@@ -145,6 +145,7 @@ def test_reads_of_now_and_of_a_moment_ago_are_the_leaders() -> None:
     scene(main)
 
 
+@pytest.mark.slow
 def test_a_reader_stays_a_bounded_time_behind_with_few_questions() -> None:
     """Each read of "ten seconds ago" asked the leader for a mark of its own."""
 

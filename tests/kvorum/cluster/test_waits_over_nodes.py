@@ -114,6 +114,7 @@ def played(scene: Scene, seed: int) -> None:
     run(main, seed)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_d8_deadlock_over_nodes_has_one_victim(count: int, seed: int) -> None:

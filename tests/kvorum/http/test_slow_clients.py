@@ -77,7 +77,7 @@ async def answers(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "sent",
     [
@@ -140,6 +140,7 @@ async def test_answers_that_nobody_reads_are_dropped(monkeypatch: pytest.MonkeyP
         assert app.seats.held.unread == 0
 
 
+@pytest.mark.slow
 async def test_bodies_under_way_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many large bodies at once would fill the memory; who comes too late is told, at once."""
     async with door(monkeypatch, 12 * MIB) as app:

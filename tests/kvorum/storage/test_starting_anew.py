@@ -153,7 +153,7 @@ uvloop.run(main())
 """
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", [1, 2, 3])
 @pytest.mark.parametrize(("number", "threads"), [(signal.SIGTERM, 0), (signal.SIGINT, 3)])
 def test_a_signal_at_the_last_moment_is_not_lost(number: int, threads: int, moment: int) -> None:

@@ -59,7 +59,7 @@ def test_commands_are_found() -> None:
     assert {"get", "cluster start", "namespace create"} <= {name for name, _ in commands()}
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
 def test_every_command_fails_in_one_line(name: str, tmp_path: Path) -> None:
     """A command whose cluster is not there ends with a traceback, or as if all were well."""

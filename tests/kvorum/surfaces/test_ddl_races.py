@@ -60,7 +60,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     return ended
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_j1_namespace_dropped_while_a_table_is_made(db: kvorum.Database) -> None:
     """A table would be left in a namespace that is gone, or partitions without a table."""
     for _ in range(8):

@@ -44,7 +44,7 @@ def test_kv_put_get_delete(http: httpx.Client) -> None:
     assert http.get(f"/v1/kv/default/web/k1?at={version}").content == b"\x00\xffraw"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.b", "a/b", "../web", 'say "it"', "-x", " é ", "%2F", "."])
 def test_a_table_of_any_name_has_an_address(http: httpx.Client, name: str) -> None:
     """SQL makes tables of such names: here they would be cut, or be another table."""

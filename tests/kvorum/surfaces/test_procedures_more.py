@@ -374,7 +374,7 @@ def test_j40_a_write_of_anybody_wakes_it(own: Served) -> None:
     assert db.wait(id, timeout_ms=30_000) == ["1", "2", None]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_u17_queues_and_versions_are_the_same_everywhere(db: kvorum.Database) -> None:
     """Keys, settings, windows and versions, through each surface."""
     queue = f"q{next(_names)}"

@@ -66,6 +66,7 @@ def test_i12_tables_and_namespaces_say_where_they_are_led_and_what_they_survive(
     db.drop_namespace(name)
 
 
+@pytest.mark.slow
 def test_i12_sql_and_the_command_line_say_it_too(served: Served) -> None:
     """WITH, SET, RESET, CREATE DATABASE and TRUNCATE; flags, and `kvorum explain`."""
     address = f"host=127.0.0.1 port={served.base + 3} user=kvorum dbname=default"

@@ -94,6 +94,7 @@ def test_g10_tables_have_the_shard_of_their_namespace(
     db.drop_namespace(name)
 
 
+@pytest.mark.slow
 def test_g10_sql_and_the_command_line_name_shards(served: Served) -> None:
     """SQL's tables, their indexes, and what TRUNCATE makes lay in another shard; or nobody saw."""
     address = f"host=127.0.0.1 port={served.base + 3} user=kvorum dbname=default"

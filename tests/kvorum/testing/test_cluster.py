@@ -356,6 +356,7 @@ def test_u7_services_answer_refuse_and_know_their_keys() -> None:
     testing.simulate(story, procedures=[tells], nodes=1)
 
 
+@pytest.mark.slow
 def test_u7_a_step_that_never_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The heartbeats of a year would be simulated, one by one."""
     monkeypatch.setattr("kvorum.testing.cluster._BUSY_S", 20.0)

@@ -156,6 +156,7 @@ async def charged(ctx: Any, amount: int) -> None:
     ctx.txn.table("bank", "accounts").put("bob", str(amount))
 
 
+@pytest.mark.slow
 def test_u7_workflows_are_explored_too() -> None:
     """Steps of a function are moments, too, also behind a day of sleep."""
 
@@ -170,6 +171,7 @@ def test_u7_workflows_are_explored_too() -> None:
     assert any(kind.startswith("asks") for kind in report.moments)
 
 
+@pytest.mark.slow
 def test_u7_a_procedure_that_does_not_end_is_a_violation() -> None:
     """Also without any fault."""
 

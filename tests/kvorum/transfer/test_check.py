@@ -317,7 +317,7 @@ async def test_damage_that_is_mended_meanwhile_is_told() -> None:
         assert (kind, message) == ("replica", f"node {node}: it fails its checksum")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("damage", "what", "told"), DAMAGES, ids=[damage.__name__ for damage, _, _ in DAMAGES]
 )

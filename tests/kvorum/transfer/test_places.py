@@ -80,6 +80,7 @@ def test_u3_a_changed_file_has_other_facts(place: Place) -> None:
     assert place.files() != before
 
 
+@pytest.mark.few(3)
 def test_u3_one_of_several_writers_takes_a_place(place: Place) -> None:
     """Two that find a place empty at the same moment would both write there."""
 

@@ -58,6 +58,7 @@ def test_u12_damaged_files_are_refused_with_their_line(tmp_path: Path) -> None:
     assert verify("--check", str(tmp_path / "none.jsonl")).exit_code == 1
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -44,7 +44,7 @@ def isolation(name: str) -> str:
     return WORKLOADS[name].isolations[0]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("faults", [0.0, 0.08])
 def test_verify_accepts_what_a_correct_database_does(name: str, faults: float) -> None:
@@ -58,7 +58,7 @@ def test_verify_accepts_what_a_correct_database_does(name: str, faults: float) -
         assert (told.unknown > 0) <= (faults > 0)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["list-append", "bank", "cycle", "monotonic", "long-fork"])
 def test_verify_accepts_serializable_runs(name: str) -> None:
     """What holds under snapshot isolation holds under the stronger one."""
@@ -82,7 +82,7 @@ def test_verify_judges_locks_at_read_committed(broken: str) -> None:
     assert bool(kinds) is bool(broken)
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "broken"), [(n, b) for n in FOUND for b in FOUND[n]])
 def test_verify_finds_broken_databases(name: str, broken: str) -> None:
     """A workload whose checker accepts a broken database proves nothing about a good one."""
@@ -171,7 +171,7 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_verify_finds_one_corrupted_answer(name: str) -> None:
     """One wrong answer in a thousand right ones is what a run is made for."""

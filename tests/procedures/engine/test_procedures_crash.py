@@ -98,7 +98,7 @@ def test_j9_crash_at_every_write(case: Case) -> None:
             _lives(case, [(at, after)])
 
 
-@pytest.mark.few(15)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_j12_every_step_twice(case: Case) -> None:
     """A process that dies at its first write, each time after one more, ran a step twice with two

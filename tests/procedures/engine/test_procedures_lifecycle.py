@@ -582,6 +582,7 @@ def test_j14_children_overlap_and_wake_once() -> None:
     in_lab(test)
 
 
+@pytest.mark.slow
 def test_j14_many_children() -> None:
     """Hundreds of children were not all run, or their parent's rollback missed some."""
 

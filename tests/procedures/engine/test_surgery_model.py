@@ -90,6 +90,7 @@ def _operated(name: str, at: int, *, after: bool) -> int:
     return writes
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_m8_a_crash_at_every_write_of_an_action(name: str) -> None:
     """A master that died left an action half done, or done without its entry in the audit."""

@@ -207,7 +207,7 @@ async def _ended(executor: Executor, id: int) -> Record:
     return record
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "send"), KINDS, ids=[name for name, _ in KINDS])
 def test_what_came_before_the_wait_is_noticed_whatever_write_fails(name: str, send: Send) -> None:
     """One that waits for what it has already would wait for ever."""

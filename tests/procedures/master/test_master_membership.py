@@ -298,7 +298,7 @@ def test_f4_a_decommissioned_node_stays_away() -> None:
     simloop.run(main)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("name", ["AddReplicas", "Decommission"])
 def test_f4_tables_that_are_made_meanwhile_get_the_right_nodes(name: str, seed: int) -> None:

@@ -84,6 +84,7 @@ def test_f8_leaders_are_spread_too(nodes: int, replicas: int) -> None:
     assert max(copies.values()) - min(copies.values()) <= 2, copies
 
 
+@pytest.mark.slow
 def test_f8_partitions_spread_evenly() -> None:
     """Of many partitions every store must get its share, whatever the order of the nodes."""
     rng = random.Random(5)

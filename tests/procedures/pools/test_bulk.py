@@ -363,6 +363,7 @@ def test_u28_an_action_with_a_key_is_done_once_however_many_others_follow(
     at_place(test)
 
 
+@pytest.mark.slow
 def test_u28_rules_say_how_long_ended_ones_are_kept() -> None:
     """The rule of the type and state decides, else the general one."""
 

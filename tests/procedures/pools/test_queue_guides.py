@@ -14,6 +14,7 @@ from tests.kit.machine import free_port_base
 GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guides"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["queues", "deploys"])
 def test_the_guide_works(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -306,6 +306,7 @@ def test_u17_a_step_costs_the_same_whatever_waits(keys: int, most: int) -> None:
     assert found[1] <= found[0] * 1.2, found
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_u17_any_order_of_events_keeps_every_promise(seed: int) -> None:
     """Random keys, types, ends and settings: nobody over a limit, order kept, nobody forgotten."""
@@ -404,6 +405,7 @@ def _nobody_at_work() -> None:
     BEGAN.clear()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("remote", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_u17_masters_and_workers_come_and_go(seed: int, remote: bool) -> None:

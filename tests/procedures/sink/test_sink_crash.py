@@ -208,7 +208,7 @@ def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
         lives(path, app, [(at, after)], seed=at)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_o9_crash_again_and_again(path: str, seed: int) -> None:
     """Several deaths in a row lead somewhere that one does not."""
@@ -216,12 +216,13 @@ def test_o9_crash_again_and_again(path: str, seed: int) -> None:
     lives(path, "app", [(rng.randrange(1, 25), rng.random() < 0.5) for _ in range(8)], seed)
 
 
+@pytest.mark.few(1)
 def test_o9_crash_at_every_first_change(path: str) -> None:
     """A process that gets one message further each time never ends, or does a step twice."""
     lives(path, "app", [(1, True)] * 40)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(20))
 def test_o9_power_loss(path: str, seed: int) -> None:
     """After a power loss an acknowledged message is forgotten, or half a batch is there."""

@@ -150,7 +150,7 @@ def test_o3_large_batches_of_two_tables_side_by_side() -> None:
     play(work)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_o9_zombie_races_the_replay_of_a_large_batch(seed: int) -> None:
     """Two large commits of one version take effect both, or the loser's staging stays."""

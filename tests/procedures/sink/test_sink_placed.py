@@ -305,6 +305,7 @@ def test_o3_the_load_of_a_dead_driver_is_in_nobodys_way_for_long() -> None:
     play(work)
 
 
+@pytest.mark.slow
 def test_o3_a_dead_task_is_in_nobodys_way_for_long() -> None:
     """Somebody who wants a key that a dead task laid waits for the attempt's lease."""
 
@@ -327,6 +328,7 @@ def test_o3_a_dead_task_is_in_nobodys_way_for_long() -> None:
     play(work)
 
 
+@pytest.mark.slow
 def test_o3_a_working_task_keeps_its_rows() -> None:
     """A writer takes the keys of a task that works, or waits without an end; or a finished task's
     rows are given up while another one works.

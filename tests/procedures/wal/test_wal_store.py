@@ -577,6 +577,7 @@ def test_l11_19756_and_19996_failed_procedures_and_their_nonces_go() -> None:
 
 
 # ------------------------------------------------------------------------------ the whole thing
+@pytest.mark.few(19)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_j9_crashes_over_logs(case: Case) -> None:
     """Over a directory of logs a crash lost or doubled a step, forward or back."""

@@ -92,6 +92,7 @@ async def _read(db: AsyncDatabase) -> list[bytes]:
     return [row.value for row in await db.table(NS, "t").multi_get(KEYS) if row is not None]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("clock", ["hybrid", "oracle"])
 def test_r1_transactions_go_on_without_the_oracle(clock: str) -> None:
     """The meta partition serves nobody: with hybrid clocks transactions over several partitions
@@ -290,7 +291,7 @@ def test_r1_plans_have_clocks_that_serve() -> None:
             assert 2 * near > plan.nodes, (seed, plan.skews, plan.rates)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_r1_sessions_see_causes_before_effects(seed: int) -> None:

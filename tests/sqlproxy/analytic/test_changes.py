@@ -14,6 +14,7 @@ from scripts.record_sql_queries import changed
 RECORDED = json.loads(Path(__file__).with_name("changed.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("recorded", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_change_as_postgresql(filled: psycopg.Connection, recorded: list[Any]) -> None:
     """UPDATE FROM, DELETE USING, MERGE or a subquery changes other rows than in PostgreSQL 15."""

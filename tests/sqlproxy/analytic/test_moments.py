@@ -30,6 +30,7 @@ def column(values: list[datetime | None]) -> pa.Array:
     return pa.array(bare, pa.timestamp("us"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_column_is_as_each_of_its_moments(zone: str) -> None:
     """A day begins an hour late, or a group is torn in two, where the clocks are set."""

@@ -21,7 +21,7 @@ whole row is a record, not its table's type).
 STRIDE = 40
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("first", range(0, len(RECORDED), STRIDE))
 def test_p1_query_as_postgresql(filled: psycopg.Connection, first: int) -> None:
     """A join, an aggregate, a window or a set operation answers otherwise than PostgreSQL 15."""

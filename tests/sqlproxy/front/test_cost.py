@@ -226,7 +226,7 @@ def test_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
         set_breaks(no_break)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("oid", [1007, 1009, 1231, 1182], ids=["int4", "text", "numeric", "date"])
 def test_arrays_come_and_go_with_breaks(oid: int) -> None:
     """An array of two million elements holds the loop while it is read or written."""

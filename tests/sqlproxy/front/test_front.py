@@ -43,6 +43,7 @@ def test_p1_a_syntax_error_counts_characters() -> None:
     assert error.message == 'syntax error at or near "x"'
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("link", ["+", "- -", " collate x + "])
 def test_p1_a_deep_statement_does_not_end_the_process(link: str) -> None:
     """libpg_query recurses in C without looking at the stack: a chain this long killed the node."""

@@ -144,6 +144,7 @@ def test_a_like_that_ends_in_an_escape_is_an_error_when_it_is_reached() -> None:
         _like("ab", "a\\")
 
 
+@pytest.mark.slow
 def test_a_long_replacement_takes_breaks_and_its_result_has_a_bound() -> None:
     """What a replacement names again and again was made before it was looked how much that is; and
     one of megabytes of marks held its session for a second for each match.

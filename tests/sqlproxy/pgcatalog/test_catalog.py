@@ -224,7 +224,7 @@ def test_every_kvorum_view_can_be_read_and_described(ask: Asker, name: str) -> N
     )
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("path", sorted(f"{s}.{n}" for s, n in load().layouts))
 def test_every_system_relation_can_be_read(ask: Asker, path: str) -> None:
     """A view of PostgreSQL whose text is not understood, or which nobody fills, would be found by a

@@ -91,6 +91,7 @@ def test_c3_order_of_composites(data: st.DataObject) -> None:
     assert order(*encoded) == order(*ranks)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("base", STORED)
 @given(data=st.data())
 def test_c3_components_decode(base: str, data: st.DataObject) -> None:

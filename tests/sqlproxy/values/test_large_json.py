@@ -41,7 +41,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jsonb, name, much)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_many_members_are_read_and_written_with_breaks(form: str, breaks: list[int]) -> None:
     """A client's value of 16 MiB held the interpreter for a second."""

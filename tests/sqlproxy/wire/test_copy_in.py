@@ -146,6 +146,7 @@ async def test_p10_a_long_row_counts_while_it_is_there(kind: str, wide: str) -> 
         assert memory.now().used == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("inner", ["\n", "ab\n"])
 async def test_p10_lines_inside_of_quotes_have_a_bound(inner: str) -> None:
     """A value of nothing but line ends is as long as its client likes: none of them was counted."""

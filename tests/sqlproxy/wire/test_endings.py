@@ -98,6 +98,7 @@ def test_each_kind_of_a_client_has_a_body_here() -> None:
     assert known == {*BODIES, "p"}
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("state", READIES)
 async def test_each_message_ends_in_each_state(served: Served, state: str) -> None:
     """Behind some message the client waits for ever, or is told twice that it is its turn."""

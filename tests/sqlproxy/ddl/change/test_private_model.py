@@ -199,7 +199,7 @@ class Session:
         await t.abort()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(20))
 def test_q2_temporary_tables_under_changes_and_definitions(seed: int) -> None:
     """What was taken back stays, an index is not its table, or a definition loses rows."""
