@@ -83,7 +83,7 @@ def test_p5_a_check_that_a_savepoint_takes_back_comes_again(
         return asyncio.run(work)
 
     assert checked(every=False) == [], "both are deferred"
-    deferred.say([CHILD], ("one",), deferred=False)
+    deferred.say([CHILD], [(("public",), "one")], deferred=False)
     for every in (False, True):
         with pytest.raises(SqlError, match='"one"'):
             checked(every=every)
