@@ -280,12 +280,18 @@ class ReplicaManager:
         """Make and open a partition; durable when it returns. One that exists with the same id
         stays as it is; if it lies in another storage shard, it begins to move to this one.
 
+        A founder may find itself here already without members: its row is in the map before its
+        nodes are told to found it, and this node has read the map in between. Such a replica knows
+        nothing, and waits for a leader that there would never be: it begins as a founder.
+
         Raises InvalidArgument if its range overlaps another partition of this node.
         """
-        replica = self._replicas.get(descriptor.id)
-        if replica is not None:
-            self._move(replica, descriptor.shard)
-            return
+        while (replica := self._replicas.get(descriptor.id)) is not None:
+            if not self._founds(replica, descriptor):
+                self._move(replica, descriptor.shard)
+                return
+            await self.drop(descriptor.id)
+            await self.synced()  # by then its log is gone, too, or it is tried again
         here = (self.births.coming, self._lost)
         if any(descriptor.id in known for known in here):
             return
@@ -300,14 +306,26 @@ class ReplicaManager:
         except BadConfig as error:
             raise InvalidArgument(f"partition {descriptor.id}: {error}") from error
         key = meta_key(descriptor.id, DESCRIPTOR)
-        fresh = self._engine.getter("meta")(key) is None
-        if fresh:
+        stored = self._engine.getter("meta")(key)
+        if stored is None:
             batch = self._engine.batch()
             batch.put(key, encode_descriptor(key, descriptor), self._engine.family("meta"))
             self._engine.write(batch)
         await self._in_thread(self._engine.sync)
-        if descriptor.id not in self._replicas:  # two callers may wait for the sync
-            self._open_or_lose(descriptor, fresh=fresh)
+        if descriptor.id in self._replicas:  # two callers may wait for the sync
+            await self.create(descriptor)
+        else:
+            begins = descriptor if stored is None else decode_descriptor(key, stored)
+            self._open_or_lose(begins, fresh=stored is None)
+
+    def _founds(self, replica: Replica, descriptor: PartitionDescriptor) -> bool:
+        """Whether this is the order to found what is here without members, and has heard nothing:
+        orders to found come before anybody may write to the partition.
+        """
+        if descriptor.id == META_PARTITION or self._host.node_id not in descriptor.voters:
+            return False
+        known = replica.group.status()
+        return not (known.voters or known.term or known.last_index)
 
     def _move(self, replica: Replica, shard: str) -> None:
         above = self._by_start.index(replica) + 1

@@ -4,8 +4,10 @@ collecting.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -418,6 +420,45 @@ def test_created_is_durable() -> None:
     after = node.crash(0)
     assert [d.id for d in after.manager.descriptors()] == [1, 2]
     assert after.get(b"tab.z")[0] == b"v"
+
+
+@pytest.mark.parametrize("order", ["late, then founded", "late first", "founder first"])
+def test_a_founder_that_was_made_late_is_founded(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that reads the map between a new partition's row and the order to found it makes a
+    replica without members: then nobody ever led it.
+    """
+    node = Node(splits=(b"tab.m",))
+    run(node.manager.drop(PartitionId(2)))
+    node.timers.run(0.1)
+    founder = descriptor(3, b"tab.m", b"")
+    late = replace(founder, voters=())
+
+    async def in_thread(fn: Any) -> None:
+        fn()
+        await asyncio.sleep(0)
+
+    async def both(*them: PartitionDescriptor) -> None:
+        under_way = [asyncio.ensure_future(node.manager.create(one)) for one in them]
+        while not all(one.done() for one in under_way):
+            await asyncio.sleep(0)
+            node.timers.run(0.001)
+        await asyncio.gather(*under_way)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.manager, "_in_thread", in_thread)
+        if order == "late, then founded":
+            asyncio.run(both(late))
+            asyncio.run(both(founder))
+        else:
+            asyncio.run(both(late, founder) if order == "late first" else both(founder, late))
+    node.settle(lambda: all(r.serving() for r in node.manager.replicas()))
+    node.put(b"tab.z", b"v")
+    for one in (late, founder):
+        run(node.manager.create(one))
+    assert node.get(b"tab.z")[0] == b"v", "what has begun stays as it is"
+    assert reopened(node, random.Random(0)).get(b"tab.z")[0] == b"v"
 
 
 def drop_steps(node: Node, crash_at: int) -> None:
