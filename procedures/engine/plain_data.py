@@ -7,7 +7,7 @@ that do not have the caller's classes.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ _decoder: Final = msgspec.msgpack.Decoder()
 _ATOMS: Final = frozenset({type(None), bool, float, str, bytes})
 _INT_MIN: Final = -(1 << 63)
 _INT_MAX: Final = (1 << 64) - 1
+_SHOWN: Final = 200  # characters of a place
 NONE: Final = b"\xc0"  # None in msgpack
 EMPTY: Final = b"\x80"  # {} in msgpack
 
@@ -35,7 +36,7 @@ def encode(value: object, what: str, bytes_max: int) -> bytes:
     """
     if value is None:
         return NONE
-    _check(value, what, 0)
+    _check(value, what, None, 0)
     try:
         data = _encoder.encode(value)
     except UnicodeEncodeError as e:
@@ -76,29 +77,55 @@ def same(one: bytes, other: bytes) -> bool:
     return one == other or _sorting.encode(decode(one)) == _sorting.encode(decode(other))
 
 
-def _check(value: Any, path: str, depth: int) -> None:
+class _Place(NamedTuple):
+    """Of a value in another one; its words are made when something is wrong: keys may be long, and
+    what is in them much.
+    """
+
+    around: _Place | None
+    name: str
+    at: str | int
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        place: _Place | None = self
+        while place is not None:
+            at = place.at
+            parts.append(f"[{at}]" if isinstance(at, int) else f".{at:.{_SHOWN}}")
+            if place.around is None:
+                parts.append(place.name)
+            place = place.around
+        return "".join(reversed(parts))[:_SHOWN]
+
+
+def _check(value: Any, what: str, place: _Place | None, depth: int) -> None:
     kind = type(value)
     if kind in _ATOMS:
         return
     if depth > PLAIN_DEPTH_MAX:
-        raise InvalidArgument(f"{path:.200}: nested deeper than {PLAIN_DEPTH_MAX} levels")
+        raise InvalidArgument(f"{_said(what, place)}: nested deeper than {PLAIN_DEPTH_MAX} levels")
     if kind is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise InvalidArgument(f"{path:.200}: keys must be text, not {key!r:.60}")
+                raise InvalidArgument(f"{_said(what, place)}: keys must be text, not {key!r:.60}")
             if type(item) not in _ATOMS:
-                _check(item, f"{path}.{key}", depth + 1)
+                _check(item, what, _Place(place, what, key), depth + 1)
     elif kind is list or kind is tuple:
         for i, item in enumerate(value):
             if type(item) not in _ATOMS:
-                _check(item, f"{path}[{i}]", depth + 1)
+                _check(item, what, _Place(place, what, i), depth + 1)
     elif kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
             raise InvalidArgument(
-                f"{path:.200}: an integer of {value.bit_length()} bits; 64 fit, pass it as text"
+                f"{_said(what, place)}: an integer of {value.bit_length()} bits; 64 fit, pass it "
+                "as text"
             )
     else:
         raise InvalidArgument(
-            f"{path:.200} must be plain data (None, bool, int, float, str, bytes, list, dict), "
-            f"not {kind.__name__}"
+            f"{_said(what, place)} must be plain data (None, bool, int, float, str, bytes, list, "
+            f"dict), not {kind.__name__}"
         )
+
+
+def _said(what: str, place: _Place | None) -> str:
+    return f"{what:.{_SHOWN}}" if place is None else str(place)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -215,6 +216,26 @@ def test_plain_data_only(value: Any, bad: Any) -> None:
     """Something that another program could not read was stored."""
     with pytest.raises(InvalidArgument):
         plain_data.encode({"deep": [value, {"x": bad}]}, "it", 1 << 20)
+
+
+def test_what_is_wrong_with_plain_data_is_told_with_its_place() -> None:
+    """Nobody could find it among much."""
+    for value, said in (
+        (1j, "^it must be plain data"),
+        ({"a": [0, {"b": 1j}]}, r"^it\.a\[1\]\.b must be"),
+        ([[1 << 70]], r"^it\[0\]\[0\]: an integer of 71 bits"),
+        ({"k" * 1_000: {1: 2}}, r"^it\.k{197}: keys must be text, not 1$"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            plain_data.encode(value, "it", 1 << 20)
+
+
+def test_a_long_key_costs_no_more_for_what_is_in_it() -> None:
+    """The place of each map within was made of it: one body of 20 MB stopped a node for minutes."""
+    began = time.process_time()
+    with pytest.raises(TooLarge):
+        plain_data.encode({"k" * 20_000_000: {str(n): {} for n in range(60_000)}}, "it", 1 << 20)
+    assert time.process_time() - began < 10
 
 
 def test_plain_limit_tells_limit_and_actual() -> None:
