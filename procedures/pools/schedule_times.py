@@ -15,8 +15,10 @@ schedule's name and the time decide, so that every master says the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -134,61 +136,86 @@ def _fields(cron: str) -> str:
 
 def next_time(cron: str, zone: str, after_ms: int) -> int:
     """The first time of the expression after `after_ms`; 0 = never. Raises InvalidArgument."""
+    return next(_from(cron, zone, after_ms), 0)
+
+
+def _from(cron: str, zone: str, after_ms: int) -> Iterator[int]:
+    """All times of the expression after `after_ms`. Raises InvalidArgument."""
     try:
         tz = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidArgument(f"{zone!r:.60} is no time zone; use one like Europe/Berlin") from None
     try:
         start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(tz)
-        found = next(CronSim(_fields(cron), start))
+        for found in CronSim(_fields(cron), start):
+            yield int(found.timestamp() * 1000)
     except CronSimError as error:
         raise InvalidArgument(
             f"{cron!r:.80} is no cron expression ({error}); its five fields are: minute, hour, day "
             "of the month, month, day of the week"
         ) from None
-    except (StopIteration, OverflowError, ValueError, OSError):  # beyond what a calendar has
-        return 0
-    return int(found.timestamp() * 1000)
+    except (OverflowError, ValueError, OSError):  # beyond what a calendar has
+        return
 
 
-def _says(cron: str, zone: str, minute_ms: int) -> bool:
+@lru_cache(1_024)
+def _parsed(cron: str) -> CronSim:
+    return CronSim(_fields(cron), datetime(2000, 1, 1, tzinfo=UTC))
+
+
+def _excludes(cron: str, zone: ZoneInfo, minute_ms: int) -> bool:
     """Whether clocks on the wall show a minute of the expression: what it says of a minute that
-    they skip is said of no other one.
+    they skip is said of no other one, and one that they repeat is excluded as it would come.
     """
-    shown = datetime.fromtimestamp(minute_ms / 1000, ZoneInfo(zone)).replace(tzinfo=None)
-    return next(CronSim(_fields(cron), shown - timedelta(minutes=1))) == shown
+    shown, one = datetime.fromtimestamp(minute_ms / 1000, zone), _parsed(cron)
+    if not (
+        shown.minute in one.minutes
+        and shown.hour in one.hours
+        and shown.month in one.months
+        and one.match_day(shown.date())
+    ):
+        return False
+    return not shown.fold or next_time(cron, zone.key, minute_ms - 1) == minute_ms
+
+
+def seek(times: Times, after_ms: int) -> Iterator[int]:
+    """The nominal times after `after_ms`, in order, and 0 for each that is excluded: whoever asks
+    for many lets others have their turn in between. Raises InvalidArgument.
+    """
+    after_ms = max(after_ms, times.start_ms - 1, 0)
+    ahead = [_from(cron, times.zone, after_ms) for cron in times.crons]
+    found = [next(one, 0) for one in ahead]
+    for cron in times.excluded:
+        next_time(cron, times.zone, after_ms)  # whether it can be read
+    excluded, zone = 0, ZoneInfo(times.zone)
+    while True:
+        for i, one in enumerate(ahead):
+            while 0 < found[i] <= after_ms:
+                found[i] = next(one, 0)
+        due = [one for one in found if one]
+        if times.every_ms:
+            passed = (after_ms - times.offset_ms) // times.every_ms
+            due.append((passed + 1) * times.every_ms + times.offset_ms)
+        next_ms = min(due, default=0)
+        if not next_ms or (times.end_ms and next_ms > times.end_ms):
+            return
+        minute_ms = next_ms - next_ms % _MINUTE_MS
+        if not any(_excludes(one, zone, minute_ms) for one in times.excluded):
+            yield (after_ms := next_ms)
+            excluded = 0
+            continue
+        if (excluded := excluded + 1) == _TRIES:
+            raise InvalidArgument(
+                f"{_TRIES} times one after the other are excluded, the last before {next_ms}: "
+                "exclude less"
+            )
+        after_ms = minute_ms + _MINUTE_MS - 1
+        yield 0
 
 
 def next_of(times: Times, after_ms: int) -> int:
     """The first nominal time after `after_ms`; 0 = never. Raises InvalidArgument."""
-    after_ms = max(after_ms, times.start_ms - 1, 0)
-    ahead: dict[str, int] = {}  # of each expression, from where it was looked at last
-
-    def next_(cron: str, after_ms: int) -> int:
-        """Looked for anew only when the last one has passed: a rare one takes long to find."""
-        known = ahead.get(cron)
-        if known is None or 0 < known <= after_ms:
-            ahead[cron] = known = next_time(cron, times.zone, after_ms)
-        return known
-
-    for _ in range(_TRIES):
-        found = [next_(cron, after_ms) for cron in times.crons]
-        if times.every_ms:
-            passed = (after_ms - times.offset_ms) // times.every_ms
-            found.append((passed + 1) * times.every_ms + times.offset_ms)
-        next_ms = min((one for one in found if one), default=0)
-        if not next_ms or (times.end_ms and next_ms > times.end_ms):
-            return 0
-        minute_ms = next_ms - next_ms % _MINUTE_MS
-        if not any(
-            next_(e, minute_ms - 1) == minute_ms and _says(e, times.zone, minute_ms)
-            for e in times.excluded
-        ):
-            return next_ms
-        after_ms = minute_ms + _MINUTE_MS - 1
-    raise InvalidArgument(
-        f"{_TRIES} times one after the other are excluded, the first after {after_ms}: exclude less"
-    )
+    return next(filter(None, seek(times, after_ms)), 0)
 
 
 def begins(times: Times, name: str, nominal_ms: int) -> int:
@@ -201,8 +228,7 @@ def begins(times: Times, name: str, nominal_ms: int) -> int:
 
 def within(times: Times, after_ms: int, until_ms: int) -> Iterator[int]:
     """The nominal times after the one moment and not after the other, in order."""
-    while 0 < (after_ms := next_of(times, after_ms)) <= until_ms:
-        yield after_ms
+    yield from takewhile(lambda one: one <= until_ms, filter(None, seek(times, after_ms)))
 
 
 def newest(times: Times, first_ms: int, until_ms: int, count: int) -> list[int]:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from heapq import heappop, heappush
 from itertools import accumulate, takewhile
 from typing import Any, Final
@@ -71,9 +71,9 @@ from procedures.pools.schedule_times import (
     begins,
     newest,
     next_of,
+    seek,
     times_of,
     whole,
-    within,
 )
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ _ATTEMPTS: Final = 10
 _KEYS_KEPT: Final = 20  # requests that were repeated are known again
 _LIVE_KEPT: Final = 100
 _LOOKS: Final = 64  # schedules that are looked at at once
+_LOOKED_AT_ONCE: Final = 100  # times, also excluded ones: about 10 ms
+_LOOKED_MAX: Final = 50_000  # for one request
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -390,7 +392,9 @@ class Schedules:
             raise InvalidArgument("backfill wants from before to, and both in the past")
         most = limits.SCHEDULE_BUFFER_MAX
         found: list[int] = []
-        for one in within(self._known[name].schedule.times, from_ms - 1, to_ms - 1):
+        async for one in _sought(self._known[name].schedule.times, from_ms - 1):
+            if one >= to_ms:
+                break
             found.append(one)
             if len(found) > most:
                 raise TooLarge(
@@ -401,7 +405,7 @@ class Schedules:
         return await self._ask(name, found, overlap or BUFFER_ALL, key)
 
     async def next_times(self, name: str, count: int, after_ms: int = 0) -> list[int]:
-        """Its next nominal times. Raises NotFound, InvalidArgument."""
+        """Its next nominal times. Raises NotFound, InvalidArgument, TooLarge."""
         await self._load()
         if name not in self._known:
             raise _unknown(name)
@@ -410,8 +414,10 @@ class Schedules:
             raise InvalidArgument(f"count must be 1 to {most}, got {count!r:.40}")
         found: list[int] = []
         times, at = self._known[name].schedule.times, after_ms or self._clock.now_ms()
-        while len(found) < count and (at := next_of(times, at)):
-            found.append(at)
+        async for one in _sought(times, at):
+            found.append(one)
+            if len(found) == count:
+                break
         return found
 
     async def _ask(self, name: str, times: list[int], overlap: str, key: str) -> dict[str, object]:
@@ -735,6 +741,22 @@ class Schedules:
                 raise
             log.error("schedule %s: its run was refused: %s", known.name, error)
             return 0
+
+
+async def _sought(times: Times, after_ms: int) -> AsyncIterator[int]:
+    """Its times after a moment; others have their turn meanwhile. Raises InvalidArgument, TooLarge:
+    so many are excluded that looking for them costs others too much.
+    """
+    for looked, one in enumerate(seek(times, after_ms), 1):
+        if one:
+            yield one
+        if looked % _LOOKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if looked == _LOOKED_MAX:
+            raise TooLarge(
+                f"{_LOOKED_MAX:,} times were looked at, most of them are excluded: ask for fewer",
+                details={"what": "times", "limit": _LOOKED_MAX, "actual": looked},
+            )
 
 
 def _passed(known: Schedule, now: int, noticed: int) -> tuple[Schedule, list[int]]:

@@ -515,6 +515,33 @@ def test_what_is_too_old_is_not_caught_up_with() -> None:
     with_schedules(test)
 
 
+def test_looking_for_times_gives_others_their_turn() -> None:
+    """One question for a hundred rare times stopped the node for 25 seconds."""
+
+    async def test(master: Callable[[], Schedules], _runs: Runs, _office: Office) -> None:
+        schedules = master()
+        rare = {"cron": "* * * * *", "exclude": ["1-59 * * * *", "0 1-23 * * *"]}
+        await schedules.set({"name": "s", "procedure": "x", **rare})
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.ensure_future(others())
+        day = ms(2026, 3, 28)
+        told = await schedules.next_times("s", 3, day)
+        assert told == [day + (i + 1) * 24 * 3_600_000 for i in range(3)]
+        assert turns > 20, "of 4,300 times, a hundred at once"
+        with pytest.raises(TooLarge, match="excluded"):
+            await schedules.next_times("s", 40, day)
+        beside.cancel()
+
+    with_schedules(test)
+
+
 def test_next_times_are_told() -> None:
     """What is told is what happens."""
 
