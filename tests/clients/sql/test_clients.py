@@ -138,6 +138,7 @@ class Mail(Base):
     person: orm.Mapped[Person] = orm.relationship(back_populates="mails")
 
 
+@pytest.mark.slow
 def test_sqlalchemy_orm(sql: Sql) -> None:
     """create_all, relationships, bulk inserts with RETURNING, savepoints, reflection, drop_all."""
     engine = sa.create_engine(sql.url())

@@ -245,6 +245,7 @@ def test_p4_copy_of_a_table_that_another_hides(two: psycopg.Connection) -> None:
         assert b"".join(rows) == b"10\n20\n30\n"
 
 
+@pytest.mark.slow
 def test_p4_schemas_answer_as_postgresql(sql: Sql) -> None:
     """Rows, tags and SQLSTATEs differ from PostgreSQL 15 where something of one schema depends on
     what is in another, is dropped or renamed with it, or is found by search_path.

@@ -192,6 +192,7 @@ await worker.run();
 """
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize("what", ["nothing", "lost", "large"])
 def test_j38_what_the_server_refuses_fails_the_step(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -23,9 +24,15 @@ RECORDED: dict[str, list[list[Any]]] = {
     name: json.loads((HERE / f"{name}.json").read_text("utf-8"))
     for name in ("cases", "generated", "deferrable", "deferrable_generated")
 }
+NAMES = ("cases", "deferrable")
 DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text("utf-8"))
-SOME = RECORDED["cases"][::4]
-OTHERS = [one for at, one in enumerate(RECORDED["cases"]) if at % 4]
+SOME, OTHERS = (
+    {
+        name: [one for at, one in enumerate(RECORDED[name]) if (at % 4 == 0) is some]
+        for name in NAMES
+    }
+    for some in (True, False)
+)
 STRIDE = 20
 WAITING = "select count(distinct holder) from kvorum.locks where waiting"
 
@@ -72,14 +79,14 @@ def compare(
         assert found == wanted
 
 
-@each("recorded", SOME, ids=[one[0] for one in SOME])
+@each("recorded", SOME["cases"], ids=itemgetter(0))
 def test_p10_two_sessions_end_as_in_postgresql(server: Server, recorded: list[Any]) -> None:
     """A statement that waited sees another row than in PostgreSQL, or is refused."""
     compare(server, recorded)
 
 
 @pytest.mark.slow
-@each("recorded", OTHERS, ids=[one[0] for one in OTHERS])
+@each("recorded", OTHERS["cases"], ids=itemgetter(0))
 def test_p10_other_two_sessions_end_as_in_postgresql(server: Server, recorded: list[Any]) -> None:
     """The same of what `make test` leaves out."""
     compare(server, recorded)
@@ -95,7 +102,7 @@ def test_p10_any_order_of_two_sessions_ends_as_in_postgresql(server: Server, fir
         compare(server, recorded, plain)
 
 
-@each("recorded", RECORDED["deferrable"], ids=[one[0] for one in RECORDED["deferrable"]])
+@each("recorded", SOME["deferrable"], ids=itemgetter(0))
 def test_p11_deferrable_constraints_end_as_in_postgresql(
     deferrable: Server, recorded: list[Any]
 ) -> None:
@@ -103,7 +110,16 @@ def test_p11_deferrable_constraints_end_as_in_postgresql(
     compare(deferrable, recorded, plain)
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
+@each("recorded", OTHERS["deferrable"], ids=itemgetter(0))
+def test_p11_other_deferrable_constraints_end_as_in_postgresql(
+    deferrable: Server, recorded: list[Any]
+) -> None:
+    """The same of what `make test` leaves out."""
+    compare(deferrable, recorded, plain)
+
+
+@pytest.mark.few(1)
 @pytest.mark.parametrize("first", range(0, len(RECORDED["deferrable_generated"]), STRIDE))
 def test_p11_deferrable_constraints_end_alike_in_any_order(deferrable: Server, first: int) -> None:
     """Two rows are committed with one key, or an entry of the index leads nowhere, in some order of
