@@ -17,7 +17,7 @@ made it true may be taken back, and what was found wrong may stay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kv.base.limits import SQL_CASCADES_MAX
 from sqlproxy.rows.naming import schema_of
@@ -30,8 +30,23 @@ from sqlproxy.values.errors import (
 )
 
 Noted = tuple[tuple[object, ...], bool]  # values of the child's columns; whether a parent went
-Noting = tuple[int, str]  # a foreign key: the child's id and the key's name
-Said = tuple[bool | None, Mapping[Noting, bool]]  # by SET CONSTRAINTS: of ALL, and of single ones
+Said = tuple[bool | None, Mapping[tuple[int, str], bool]]
+"""By SET CONSTRAINTS: of ALL, and of single ones, each with its table's id and its name."""
+
+
+class Noting(NamedTuple):
+    """A foreign key by what it says: its name may be another one at the commit. `table`: the one
+    that has it.
+    """
+
+    table: int
+    columns: tuple[int, ...]
+    parent: int
+    referenced: tuple[int, ...]
+
+    @staticmethod
+    def of(table: int, key: ForeignKey) -> Noting:
+        return Noting(table, key.columns, key.table, key.referenced)
 
 
 class Spots:
@@ -95,7 +110,7 @@ class Deferred:
 
     def add(self, child: int, key: ForeignKey, values: tuple[object, ...], *, gone: bool) -> None:
         """Raises SqlError (54001)."""
-        noted = self.noted.setdefault((child, key.name), {})
+        noted = self.noted.setdefault(Noting.of(child, key), {})
         if (values, gone) in noted:
             return
         self._count += 1

@@ -189,14 +189,13 @@ async def check_deferred(
     """
     done: list[Noting] = []
     for of, noted in list(deferred.noted.items()):
-        number, name = of
-        child = tables.table_by_id(number)
-        key = next((k for k in child.foreign_keys if k.name == name), None) if child else None
-        parent = tables.table_by_id(key.table) if key is not None else None
-        if child is None or key is None or parent is None:
+        child, parent = tables.table_by_id(of.table), tables.table_by_id(of.parent)
+        if child is None or parent is None:
             continue  # it was dropped meanwhile
-        if not every and deferred.defers(number, key):
+        keys = [key for key in child.foreign_keys if Noting.of(child.id, key) == of]
+        if not keys or (not every and all(deferred.defers(child.id, key) for key in keys)):
             continue
+        key = keys[0]  # others of the same columns say the same
         done.append(of)
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())

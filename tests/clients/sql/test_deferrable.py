@@ -123,3 +123,17 @@ def test_p11_set_constraints_means_what_it_means_in_postgresql(sql: Sql) -> None
     finally:
         sessions.close()
     assert not wrong, "\n".join(wrong)
+
+
+def test_p11_a_deferred_foreign_key_is_checked_under_another_name(
+    db: psycopg.Connection, sql: Sql
+) -> None:
+    """Whoever renames it while a block waits with its check lets the block commit an orphan."""
+    db.execute("CREATE TABLE p (id int PRIMARY KEY)")
+    db.execute("CREATE TABLE c (p int CONSTRAINT one REFERENCES p INITIALLY DEFERRED)")
+    with sql.connect() as other:
+        other.execute("INSERT INTO c VALUES (9)")
+        db.execute("ALTER TABLE c RENAME CONSTRAINT one TO two")
+        with pytest.raises((errors.ForeignKeyViolation, errors.SerializationFailure)):
+            other.commit()
+    assert db.execute("SELECT p FROM c").fetchall() == []
