@@ -32,6 +32,7 @@ from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import oids, zones
 from sqlproxy.pg.oids import canonical
+from sqlproxy.rows.naming import named, schema_of
 from sqlproxy.rows.schema import CONSTRAINT, Table
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
@@ -54,7 +55,7 @@ class Alterations:
         self._items: list[ItemColumn] = []  # as the actions so far leave them
 
     def _draft(self, table: Table) -> Draft:
-        draft = Draft(self.ddl.clauses, table.name)
+        draft = Draft(self.ddl.clauses, named(schema_of(table.namespace), table.name))
         draft.items = list(self._items)
         draft.columns = [d.ColumnDef(name=i.name, type="") for i in draft.items]
         return draft

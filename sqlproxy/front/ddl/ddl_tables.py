@@ -21,7 +21,7 @@ from sqlproxy.front.functions.system_columns import check_no_system_column
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings
 from sqlproxy.pg.oids import by_name, canonical
-from sqlproxy.rows.naming import bare
+from sqlproxy.rows.naming import bare, is_temporary, schema_in
 from sqlproxy.rows.schema import COLUMN, CONSTRAINT, PUBLIC, Column, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
@@ -182,8 +182,8 @@ class Draft:
                 self.checks.append(self.clauses.check(body, self.items, self.name))
             case "CONSTR_FOREIGN":
                 key = self.clauses.foreign_key(body, own)
-                if "schemaname" not in body["pktable"] and bare(key.table) == bare(self.name):
-                    key = replace(key, table=self.name)  # which is not there yet
+                if "schemaname" not in body["pktable"] and self._is_made(key.table):
+                    key = replace(key, table=self.name)
                 for name in key.columns:
                     if not any(i.name == name for i in self.items):
                         raise SqlError(
@@ -203,6 +203,18 @@ class Draft:
                 raise unsupported("an exclusion constraint", position=at(body))
             case other:
                 raise unsupported(other, position=at(body))
+
+    def _is_made(self, found: str) -> bool:
+        """Whether a name without a schema means the table that is made, which is not there yet.
+        `found`: what the path leads to so far.
+        """
+        names, own = self.clauses.names, schema_in(self.name)
+        if bare(found) != bare(self.name) or names.table(self.name) is not None:
+            return False
+        if names.table(found) is None or is_temporary(own):
+            return True
+        order = (*names.first, *names.path)
+        return own in order and order.index(own) < order.index(schema_in(found))
 
     def _key(self, body: Node, own: tuple[str, ...], primary: bool) -> None:
         names = strings(body.get("keys")) or list(own)

@@ -261,3 +261,40 @@ def test_p4_schemas_answer_as_postgresql(sql: Sql) -> None:
     finally:
         sessions.close()
     assert not wrong, "\n".join(wrong)
+
+
+def test_p12_a_key_to_the_own_table_is_found_by_the_path(db: psycopg.Connection) -> None:
+    """Without a schema it leads to a table of that name in public."""
+    db.execute("CREATE SCHEMA s")
+    for schema in ("public", "s"):
+        db.execute(f"CREATE TABLE {schema}.p (id int PRIMARY KEY, up int)")
+    db.execute("SET search_path = s, public")
+    db.execute("ALTER TABLE p ADD CONSTRAINT mine FOREIGN KEY (up) REFERENCES p")
+    db.execute("ALTER TABLE public.p ADD CONSTRAINT theirs FOREIGN KEY (up) REFERENCES p")
+    db.execute("CREATE TABLE public.q (id int PRIMARY KEY, up int REFERENCES q)")
+    db.execute("CREATE TABLE q (id int PRIMARY KEY, up int REFERENCES q)")
+    db.execute("RESET search_path")
+    found = db.execute(
+        "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint "
+        "WHERE contype = 'f' ORDER BY 1"
+    ).fetchall()
+    assert found == [("p", "s.p"), ("q", "q"), ("s.p", "s.p"), ("s.q", "s.q")]
+
+
+def test_p4_a_refused_cascade_takes_nothing_along(db: psycopg.Connection) -> None:
+    """Foreign keys, views and columns are gone though what they depend on stays."""
+    db.execute("CREATE SCHEMA s")
+    db.execute("CREATE TYPE s.e AS ENUM ('a')")
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, e s.e)")
+    db.execute("CREATE TABLE k (e s.e PRIMARY KEY)")
+    db.execute("CREATE TABLE c (p int REFERENCES t)")
+    db.execute("CREATE VIEW v AS SELECT id, e FROM t")
+    for refused in (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey CASCADE",
+        "ALTER TABLE t DROP COLUMN id CASCADE",
+        "DROP TYPE s.e CASCADE",
+        "DROP SCHEMA s CASCADE",
+    ):
+        _refused(db, refused, "0A000")
+    assert db.execute("SELECT id, e FROM v").fetchall() == []
+    _refused(db, "INSERT INTO c VALUES (1)", "23503")
