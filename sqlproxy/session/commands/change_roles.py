@@ -58,6 +58,7 @@ async def _commit(
 
 
 async def create_role(session: State, bound: s.CreateRole) -> str:
+    session.check_writable("CREATE ROLE")
     if bound.name in _RESERVED or bound.name.startswith("pg_"):
         raise SqlError("42939", f'role name "{bound.name}" is reserved')
 
@@ -72,6 +73,7 @@ async def create_role(session: State, bound: s.CreateRole) -> str:
 
 
 async def alter_role(session: State, bound: s.AlterRole) -> str:
+    session.check_writable("ALTER ROLE")
     name = called(session, bound.name)
 
     async def write(t: Transaction) -> list[str]:
@@ -136,6 +138,8 @@ async def _check_defaults(session: State, role: str | None, database: str | None
 
 
 async def drop_role(session: State, bound: s.DropRole) -> str:
+    session.check_writable("DROP ROLE")
+
     async def write(t: Transaction) -> list[str]:
         missing = []
         for name in (called(session, one) for one in bound.names):
@@ -152,6 +156,7 @@ async def drop_role(session: State, bound: s.DropRole) -> str:
 
 
 async def grant_role(session: State, bound: g.GrantRole) -> str:
+    session.check_writable("GRANT ROLE" if bound.give else "REVOKE ROLE")
     names = [called(session, one) for one in bound.names]
 
     async def write(t: Transaction) -> list[str]:

@@ -269,7 +269,10 @@ def test_p10_read_only_blocks_write_nothing(sql: Sql, t: psycopg.Connection) -> 
     """READ ONLY is a promise of the server, for blocks and for whole sessions."""
     with sql.connect(autocommit=True) as one:
         one.execute("BEGIN READ ONLY")
-        for text in ("INSERT INTO t VALUES (3, 3)", "UPDATE t SET v = 1", "CREATE TABLE n (a int)"):
+        for text in (
+            *("INSERT INTO t VALUES (3, 3)", "UPDATE t SET v = 1", "CREATE TABLE n (a int)"),
+            *("CREATE ROLE r", "ALTER ROLE r LOGIN", "GRANT r TO r2", "DROP ROLE IF EXISTS r"),
+        ):
             one.execute("SAVEPOINT s")
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
                 one.execute(text)
