@@ -130,13 +130,7 @@ class AlterTable(Change):
             )
             changed = await self.write(t, table, indexes=plain)
             return {**_result(changed), "index": name}
-        if name == table.primary_key_name:
-            raise refusal(
-                "0A000",
-                "dropping a primary key that the table was made with is not supported: "
-                "its rows lie by it",
-                hint="Make a table without it, copy the rows, and rename it.",
-            )
+        check_constraint_goes(table, name)
         if action.get("if_exists"):
             return {**_result(table), "missing": [name]}
         raise no_constraint(table, name)
@@ -375,6 +369,17 @@ def _set_type(table: Table, action: Mapping[str, object]) -> Table:
             hint="Add a column of the new type, fill it by UPDATE, and drop the old one.",
         )
     return with_column(table, replace(column, type=new.name))
+
+
+def check_constraint_goes(table: Table, name: str) -> None:
+    """Raises Refused (0A000): rows lie by it. Asked before anything goes along with it."""
+    if name == table.primary_key_name and table.index(name) is None:
+        raise refusal(
+            "0A000",
+            "dropping a primary key that the table was made with is not supported: "
+            "its rows lie by it",
+            hint="Make a table without it, copy the rows, and rename it.",
+        )
 
 
 async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> None:

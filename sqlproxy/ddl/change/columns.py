@@ -39,6 +39,15 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(DropColumn, make=lambda: DropColumn(services))
 
 
+def check_goes(table: Table, column: Column) -> None:
+    """Raises Refused (0A000): rows lie by the column. Asked before anything goes along with it."""
+    if column.name in table.primary_key:
+        raise invalid(
+            "0A000",
+            f'dropping column "{column.name}" of the primary key is not supported: rows lie by it',
+        )
+
+
 @procedure("DropColumn", locks=table_locks)
 class DropColumn(Change):
     """ctx.state: table, column (ids), before (the table's row), told (what went along)."""
@@ -68,12 +77,7 @@ class DropColumn(Change):
         self, t: CatalogTxn, table: Table, column: Column, *, cascade: bool
     ) -> tuple[list[Column], list[str]]:
         """The columns that go, and what else does, in words. Raises Refused."""
-        if column.name in table.primary_key:
-            raise invalid(
-                "0A000",
-                f'dropping column "{column.name}" of the primary key is not supported: '
-                "rows lie by it",
-            )
+        check_goes(table, column)
         there = await relations.list_database(t, table.namespace)
         of = described(table)
         what = f"column {column.name} of {of}"

@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from sqlproxy.catalog.dropping import described
-from sqlproxy.ddl.change.altering import same_form
+from sqlproxy.ddl.change.altering import check_constraint_goes, same_form
+from sqlproxy.ddl.change.columns import check_goes
 from sqlproxy.declared.database import name_of
 from sqlproxy.front.binding.binder import Binder
 from sqlproxy.front.binding.scope import Parameters, Scope
@@ -213,6 +214,7 @@ async def _drop_constraint(
 ) -> None:
     if cascade:
         there = await table_now(session, table)
+        check_constraint_goes(there, name)
         for own, columns in there.unique_sets():
             if own == name:
                 gone = await _drop_references(session, there, set(columns), exactly=True)
@@ -245,6 +247,7 @@ async def drop_column(
     there = await table_now(session, table)
     gone: list[str] = []
     if cascade and (column := next((c for c in there.visible if c.name == name), None)):
+        check_goes(there, column)
         declared = await session.declared()
         reading = [
             view

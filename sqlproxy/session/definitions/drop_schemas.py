@@ -17,6 +17,7 @@ from sqlproxy.catalog.dropping import (
     users_of,
 )
 from sqlproxy.catalog.relations import Relations
+from sqlproxy.ddl.change.columns import check_goes
 from sqlproxy.ddl.change.functions import check_uncalled, shown_function
 from sqlproxy.declared.database import name_of
 from sqlproxy.front.bound import declarations as d
@@ -115,9 +116,12 @@ def _left(
     spaces: Sequence[str],
     columns: Iterable[tuple[Table, Column, EnumType]],
 ) -> Relations:
-    """What is there when all of it is gone, but for the types themselves."""
+    """What is there when all of it is gone, but for the types themselves. Raises Refused (0A000):
+    rows lie by one of the columns.
+    """
     gone: dict[int, set[int]] = {}
     for table, column, _ in columns:
+        check_goes(table, column)
         gone.setdefault(int(table.id), set()).add(column.id)
     reading = [
         view
