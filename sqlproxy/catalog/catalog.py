@@ -665,8 +665,10 @@ async def _with_types(t: Reader, table: Table) -> Table:
     wanted = {oid for column in table.columns if (oid := enums.oid_in(column.type))}
     types = await list_types(t, table.namespace)
     if not wanted <= types.keys():
-        for space in await list_schemas(t, table.namespace):
+        for space in await list_schemas(t, table.namespace):  # public, which most share, first
             types |= await list_types(t, space.name)
+            if wanted <= types.keys():
+                break
     columns = []
     for column in table.columns:
         oid = enums.oid_in(column.type)
