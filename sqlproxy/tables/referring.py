@@ -192,10 +192,10 @@ async def check_deferred(
         child, parent = tables.table_by_id(of.table), tables.table_by_id(of.parent)
         if child is None or parent is None:
             continue  # it was dropped meanwhile
-        keys = [key for key in child.foreign_keys if Noting.of(child.id, key) == of]
-        if not keys or (not every and all(deferred.defers(child.id, key) for key in keys)):
+        alike = [key for key in child.foreign_keys if Noting.of(child.id, key) == of]
+        if not alike or (not every and all(deferred.defers(child.id, key) for key in alike)):
             continue
-        key = keys[0]  # others of the same columns say the same
+        key = alike[0]  # others of the same columns say the same
         done.append(of)
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())

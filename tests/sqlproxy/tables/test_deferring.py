@@ -12,7 +12,7 @@ import pytest
 from kv.base.ids import TableId
 from sqlproxy.rows.schema import Column, ForeignKey, Table
 from sqlproxy.tables import referring
-from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.deferring import Deferred, Noting
 from sqlproxy.tables.referring import check_deferred
 from sqlproxy.values.errors import SqlError
 
@@ -25,18 +25,19 @@ PARENT = Table(
 )
 
 
-def key(name: str) -> ForeignKey:
-    return ForeignKey(name, (2,), TableId(1001), (1,), deferrable=True, deferred=True)
+def key(name: str, column: int) -> ForeignKey:
+    return ForeignKey(name, (column,), TableId(1001), (1,), deferrable=True, deferred=True)
 
 
 CHILD = Table(
     id=TableId(1002),
     namespace="shop",
     name="child",
-    columns=(Column(1, "id", "int4"), Column(2, "p", "int4")),
+    columns=(Column(1, "id", "int4"), Column(2, "p", "int4"), Column(3, "q", "int4")),
     primary_key=("id",),
-    foreign_keys=(key("one"), key("two")),
+    foreign_keys=(key("one", 2), key("two", 3)),
 )
+ONE = Noting.of(CHILD.id, CHILD.foreign_keys[0])
 
 
 class Store:
@@ -88,11 +89,11 @@ def test_p5_a_check_that_a_savepoint_takes_back_comes_again(
         with pytest.raises(SqlError, match='"one"'):
             checked(every=every)
     t.there = True
-    assert checked(every=False) == [(1002, "one")]
+    assert checked(every=False) == [ONE]
     t.there = False  # ROLLBACK TO took the parent back
     with pytest.raises(SqlError, match='"one"'):
         checked(every=True)
-    deferred.forget([(1002, "one")])
+    deferred.forget([ONE])
     with pytest.raises(SqlError, match='"two"'):
         checked(every=True)
     deferred.end()
