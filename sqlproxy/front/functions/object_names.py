@@ -142,18 +142,19 @@ def _type(env: Env, text: str) -> int | None:
         element = _type(env, element_name)
         return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)
     order = [*searched_before(env), *path_of(env), PUBLIC]  # as names of a statement's types
-    if '"' in name or "." in name:
-        *schemas, name = name_parts(name)
-        order = schemas[-1:] or order
-    else:
+    words = '"' not in name and "." not in name
+    if words:
         name = " ".join(name.lower().split())
         name = _WORDS.get(name, name)
-    for column in ("typname", "_text"):  # its name, or the language's words for it
-        for schema in order if column == "typname" else ["pg_catalog"]:
-            where = env.catalog.get("pg_namespace", "oid", nspname=schema)
-            found = env.catalog.get("pg_type", "oid", **{column: name, "typnamespace": where})
-            if found is not None:
-                return int(found)
+    else:
+        *schemas, name = name_parts(name)
+        order = schemas[-1:] or order
+    tried = [("typname", schema) for schema in order]
+    for column, schema in (*tried, *([("_text", "pg_catalog")] if words else [])):
+        where = env.catalog.get("pg_namespace", "oid", nspname=schema)
+        found = env.catalog.get("pg_type", "oid", **{column: name, "typnamespace": where})
+        if found is not None:
+            return int(found)
     return None
 
 
