@@ -157,15 +157,13 @@ class Courier:
                     if push is not None and target not in self._pushing:
                         orders = self._outbox.take(target, self._timers.monotonic())
                         self._pushing.add(target)
-                        work = self._pushed(target, orders, push(orders))
+                        work = self._pushed(target, orders, push)
                         group.create_task(work, name=f"bus {target}")
                 await self._pause()
 
-    async def _pushed(
-        self, target: str, orders: list[Order], call: Awaitable[Sequence[Report]]
-    ) -> None:
+    async def _pushed(self, target: str, orders: list[Order], push: Push) -> None:
         try:
-            reports = await call
+            reports = await push(orders)
         except KvorumError as error:
             self.lost += 1
             now_s = self._timers.monotonic()
