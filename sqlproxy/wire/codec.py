@@ -189,7 +189,7 @@ class Decoder:
         self._at += size
         if self._chunks:
             if self._at == len(self._data):
-                self._join(0)
+                self._join(self.buffered)
             return True
         return self._at < len(self._data)
 
@@ -229,7 +229,7 @@ class Decoder:
         self.need = need
         if self.buffered < need:
             return False
-        if self._chunks:
+        if len(self._data) - self._at < need:  # else what came behind it is left where it is
             self._data = b"".join((self._data[self._at :], *self._chunks))
             self._at = 0
             self._chunks = []
