@@ -239,6 +239,10 @@ class Connection(asyncio.Protocol):
         return self._decoder.buffered > 0
 
     @property
+    def stalled(self) -> bool:
+        return self._stalled
+
+    @property
     def synced(self) -> bool:
         return self._decoder.ends
 
@@ -278,7 +282,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise Gone
         self.flush()
-        if self._stalled:
+        if not self._stalled:
+            await asyncio.sleep(0)
+        else:
             self._writable = asyncio.get_running_loop().create_future()
             try:
                 await self._writable

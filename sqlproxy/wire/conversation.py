@@ -79,6 +79,11 @@ class Door(Protocol):
     out: bytearray
 
     @property
+    def stalled(self) -> bool:
+        """Whether its client leaves unread what was written."""
+        ...
+
+    @property
     def synced(self) -> bool:
         """Whether the next message is here, and a Sync."""
         ...
@@ -98,7 +103,9 @@ class Door(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Flush, and wait until the client has taken enough of it. Raises Gone."""
+        """Flush, and wait until the client has taken enough of it; others have the loop at least
+        once. Raises Gone.
+        """
         ...
 
     def answered(self, reply: bytes | None) -> None:
@@ -169,7 +176,7 @@ class Conversation:
                 await self._function_call(body)
             else:
                 await self._extended(kind, body)
-            if len(self._door.out) > SQL_OUTPUT_BYTES:
+            if len(self._door.out) > SQL_OUTPUT_BYTES or self._door.stalled:
                 await self._door.drain()
 
     def start(self, cycle: codec.Cycle) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import ssl
 import struct
 import subprocess
@@ -243,6 +244,42 @@ async def test_client_that_does_not_read_waits_alone_and_is_dropped(
     await until(lambda: served.server.connections == 0)
     await until(lambda: served.sessions.shared.closed == 2)
     await raw.close()
+
+
+_LONG = b"'" + b"x" * 10_000 + b"'"
+_RUN = message(b"B", b"\0s\0\0\0\0\0\0\0") + message(b"E", bytes(5))
+
+
+@pytest.mark.parametrize(
+    ("prepared", "again"),
+    [
+        (b", ".join([b"1 as c%d" % n for n in range(400)]), message(b"D", b"Ss\0") + b"H\0\0\0\4"),
+        (_LONG, _RUN + message(b"H", b"")),
+        (_LONG, _RUN + message(b"S", b"")),
+        (b"1", message(b"Q", b"select " + _LONG + b"\0")),
+    ],
+    ids=["described", "flushed", "synced", "asked"],
+)
+async def test_who_asks_more_and_more_and_reads_nothing_is_answered_little(
+    served: Served, prepared: bytes, again: bytes
+) -> None:
+    """13 bytes had 10 KB written each time, of which nobody took any, until the memory was full."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", served.port))
+    raw = Raw(*await asyncio.open_connection(sock=sock))
+    OPEN.append(raw)
+    raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    raw.send(hello() + message(b"P", b"s\0select " + prepared + b"\0\0\0"))
+    raw.send(again * 2_000)
+    (end,) = await until(lambda: list(served.server._connections))
+    await until(lambda: end.stalled)
+    for _ in range(50):
+        await asyncio.sleep(0.002)
+        assert end._transport is not None
+        assert end._transport.get_write_buffer_size() + len(end.out) < 1 << 20
+    await works(served)
 
 
 async def test_more_clients_than_allowed_are_told(serving: Serving) -> None:
