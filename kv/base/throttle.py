@@ -19,6 +19,7 @@ NAME: Final = "name"
 FREE: Final = {ADDRESS: 3, NAME: 20}
 FIRST_MS: Final = 250
 LONGEST_MS: Final = {ADDRESS: 30_000, NAME: 2_000}
+_NAME_CHARS: Final = 200  # a client may say any
 FORGET_MS: Final = 10 * 60_000
 ENTRIES_MAX: Final = 10_000
 
@@ -64,4 +65,4 @@ class Throttle:
 
 
 def _keys(address: str, name: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (ADDRESS, address), (NAME, name)
+    return (ADDRESS, address), (NAME, name[:_NAME_CHARS])

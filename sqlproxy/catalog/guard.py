@@ -32,7 +32,7 @@ from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import read_rights, roles, tokens
 from sqlproxy.catalog.catalog import Reader, scan_all
 from sqlproxy.catalog.roles import Role
-from sqlproxy.catalog.scram import make_verifier, read_verifier
+from sqlproxy.catalog.scram import PASSWORD_CHARS_MAX, make_verifier, read_verifier
 from sqlproxy.catalog.tokens import Token
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -307,12 +307,19 @@ class Guard:
         return role.login if role is not None else name == OWNER
 
     async def _is_password(self, user: str, text: str | None, password: str) -> bool:
-        """A user without one costs as much time as a wrong password."""
+        """A user without one costs as much time as a wrong password; so does what is none."""
+        if max(len(user), len(password)) > PASSWORD_CHARS_MAX:
+            user, text, password = "", None, ""
         key = (user, text or "")
         digest = hashlib.sha256(f"{user}\0{password}".encode()).digest()
         if text is not None and hmac.compare_digest(self._passwords.get(key, b""), digest):
             return True
-        wanted = read_verifier(text) if text is not None else _DUMMY
+        wanted = _DUMMY
+        if text is not None:
+            try:
+                wanted = read_verifier(text)
+            except ValueError:  # the role's password is one that nobody has
+                text = None
         found: list[bytes] = []
         await self._in_thread(
             lambda: found.append(make_verifier(password, wanted.salt, wanted.iterations).stored_key)

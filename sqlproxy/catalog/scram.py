@@ -30,6 +30,9 @@ from sqlproxy.values.errors import (
 MECHANISM: Final = "SCRAM-SHA-256"
 PLUS: Final = "SCRAM-SHA-256-PLUS"
 ITERATIONS: Final = 4096
+ITERATIONS_MAX: Final = 1_000_000  # of a verifier that was made elsewhere: a second of each login
+PASSWORD_CHARS_MAX: Final = 1_024  # a megabyte would be prepared for 5 s
+VERIFIER_CHARS_MAX: Final = 1_024
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 18
 _CLIENT_FIRST = re.compile(
@@ -63,7 +66,9 @@ def make_verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> V
 
 
 def read_verifier(text: str) -> Verifier:
-    """Raises ValueError: not a verifier."""
+    """Raises ValueError: not a verifier, or one that costs whoever logs in too much."""
+    if len(text) > VERIFIER_CHARS_MAX:
+        raise ValueError("not a SCRAM-SHA-256 verifier")
     try:
         mechanism, middle, keys = text.split("$")
         iterations, salt = middle.split(":")
@@ -78,6 +83,8 @@ def read_verifier(text: str) -> Verifier:
         raise ValueError("not a SCRAM-SHA-256 verifier") from None
     if mechanism != MECHANISM or {len(found.stored_key), len(found.server_key)} != {32}:
         raise ValueError("not a SCRAM-SHA-256 verifier")
+    if not 0 < found.iterations <= ITERATIONS_MAX:
+        raise ValueError(f"a verifier of 1 to {ITERATIONS_MAX} iterations is taken")
     return found
 
 

@@ -18,13 +18,12 @@ from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import grants, roles, tokens
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.catalog.roles import Role
-from sqlproxy.catalog.scram import SALT_BYTES, make_verifier
+from sqlproxy.catalog.scram import PASSWORD_CHARS_MAX, SALT_BYTES, make_verifier
 from sqlproxy.catalog.tokens import Token
 from sqlproxy.values.errors import SqlError
 
 ADMIN: Final = "admin"  # whom `kvorum init` makes
 PASSWORD_CHARS_MIN: Final = 8
-PASSWORD_CHARS_MAX: Final = 1_024
 _NAME: Final = re.compile(r"[A-Za-z_][\w.@-]{0,62}")
 _RESERVED: Final = frozenset({NODE_NAME, "public", "none", ""})
 

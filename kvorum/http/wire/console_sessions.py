@@ -3,6 +3,7 @@
 A visit is begun with a token, with a password or by an issuer of logins (OIDC), lives in this
 process alone, and ends at sign-out, after IDLE_S without a request or DAY_S in all, when its token
 is revoked or expires, when its user's password changes, and when its user may not log in any more.
+There are VISITS_MAX at once, and VISITS_OF_USER_MAX of one user, who else could sign out all.
 The cookie holds nothing but chance; scripts cannot read it, other sites do not get it sent. A
 request that changes something says the visit's CSRF token besides, which other sites cannot read.
 """
@@ -27,6 +28,7 @@ CSRF_HEADER: Final = b"x-kvorum-csrf"
 IDLE_S: Final = 30 * 60
 DAY_S: Final = 12 * 3_600
 VISITS_MAX: Final = 1_000  # the one that was silent for longest ends
+VISITS_OF_USER_MAX: Final = 100
 _SECRET_BYTES: Final = 32
 Who = Callable[[], Awaitable[Identity]]
 
@@ -37,6 +39,7 @@ class Visit:
     on, "" = nowhere.
     """
 
+    user: str
     who: Who
     csrf: str
     began_s: float
@@ -87,7 +90,10 @@ class Visits:
         is_asked_by(identity.name, identity.credential)
         now = self._monotonic()
         secret, csrf = (self._rng.token(_SECRET_BYTES).hex() for _ in range(2))
-        self._open[secret] = Visit(who, csrf, now, now, goodbye)
+        own = [key for key, visit in self._open.items() if visit.user == identity.name]
+        if len(own) >= VISITS_OF_USER_MAX:
+            del self._open[own[0]]
+        self._open[secret] = Visit(identity.name, who, csrf, now, now, goodbye)
         if len(self._open) > VISITS_MAX:
             self._open.popitem(last=False)
         return secret

@@ -9,12 +9,18 @@ from kv.base.rights import OWNER
 from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import role_settings, roles
 from sqlproxy.catalog.roles import Role
-from sqlproxy.catalog.scram import make_verifier
+from sqlproxy.catalog.scram import PASSWORD_CHARS_MAX, make_verifier, read_verifier
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.session.state.settings import CAUSAL_TOKEN
 from sqlproxy.session.state.state import State
-from sqlproxy.values.errors import CANNOT_CHANGE_NOW, UNDEFINED_DATABASE, SqlError, unsupported
+from sqlproxy.values.errors import (
+    CANNOT_CHANGE_NOW,
+    INVALID_PARAMETER,
+    UNDEFINED_DATABASE,
+    SqlError,
+    unsupported,
+)
 from txn.transaction import Transaction
 
 SALT_BYTES = 16
@@ -39,8 +45,13 @@ def _with_options(session: State, role: Role, options: s.RoleOptions) -> Role:
 
 
 def _verifier(session: State, password: str) -> str:
-    if password.startswith("SCRAM-SHA-256$"):
-        return password  # a verifier already, as pg_dumpall writes them
+    if password.startswith("SCRAM-SHA-256$"):  # a verifier already, as pg_dumpall writes them
+        try:
+            return read_verifier(password).text()
+        except ValueError as error:
+            raise SqlError(INVALID_PARAMETER, str(error)) from None
+    if len(password) > PASSWORD_CHARS_MAX:
+        raise SqlError(INVALID_PARAMETER, f"a password has at most {PASSWORD_CHARS_MAX} characters")
     if password.startswith("md5") and len(password) == 35:
         raise unsupported("an MD5 password", hint="Give the password itself; SCRAM is used.")
     return make_verifier(password, session.services.token(SALT_BYTES)).text()

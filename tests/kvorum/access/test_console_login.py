@@ -16,7 +16,14 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kv.base.rights import Identity
 from kvorum.http import console
-from kvorum.http.wire.console_sessions import COOKIE, DAY_S, IDLE_S, VISITS_MAX, Visits
+from kvorum.http.wire.console_sessions import (
+    COOKIE,
+    DAY_S,
+    IDLE_S,
+    VISITS_MAX,
+    VISITS_OF_USER_MAX,
+    Visits,
+)
 from kvorum.http.wire.request import Request
 from tests.kit.browser import browser
 from tests.kit.machine import free_port_base
@@ -219,6 +226,11 @@ async def test_visits_end_by_themselves_and_are_bounded() -> None:
     now[0] = 1_001 + DAY_S
     assert visits.find(asking(used)) is None
     first = await visits.by_token("first", "")
+    for _ in range(VISITS_MAX):
+        last = await visits.by_token("busy", "")  # one user's do not end those of others
+    assert len(visits) == 1 + VISITS_OF_USER_MAX
+    assert visits.find(asking(last)) is not None
+    assert visits.find(asking(first)) is not None
     for n in range(VISITS_MAX):
         await visits.by_token(str(n), "")
     assert len(visits) == VISITS_MAX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,27 @@ async def test_the_loopback_is_trusted_until_somebody_can_log_in(scene: Scene) -
         scene.guard.allow(LOOPBACK, PUT, ORDERS)
     with pytest.raises(Unauthenticated, match="KVORUM_TOKEN"):
         await scene.guard.by_loopback("127.0.0.1")
+
+
+async def test_nobody_makes_a_login_cost_more_than_a_password(scene: Scene) -> None:
+    """A megabyte of letters with accents took 5 s of the interpreter, before anybody was logged in;
+    a verifier of a user's own making hours of a thread for each login.
+    """
+    await scene.user("ann", "correct horse")
+    made = users.verifier(scene.rng, "correct horse")
+    for name, verifier in (("dear", made.replace("$4096:", "$2000000000:")), ("odd", "SCRAM-$x")):
+        role = roles.Role(name, login=True, verifier=verifier)
+        await scene.txn.run(lambda t, role=role: roles.put(t, role))
+    await scene.guard.look()
+    began = time.process_time()
+    said = "\u00e9" * 8_000_000
+    for user, password in (("ann", said), (said, said), ("dear", "correct horse"), ("odd", said)):
+        with pytest.raises(Unauthenticated):
+            await scene.guard.by_password(user, password, HERE)
+        scene.clock.ms += throttle.FORGET_MS
+        await scene.guard.look()
+    assert time.process_time() - began < 5.0
+    assert await scene.guard.by_password("ann", "correct horse", HERE)
 
 
 async def test_strangers_are_nobody_before_the_first_user(scene: Scene) -> None:

@@ -75,7 +75,17 @@ def test_verifier_of_postgresql_is_read() -> None:
     assert text.startswith("SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$")
     assert read_verifier(text).text() == text
     login(server(text), "secret")
-    for broken in ("md5abc", "SCRAM-SHA-256$x:y$z:w", "SCRAM-SHA-1$" + text.split("$", 1)[1], ""):
+    dear = text.replace("$4096:", "$2000000000:")
+    for broken in (dear, text.replace("$4096:", "$0:"), text.replace("$4096:", "$-1:")):
+        with pytest.raises(ValueError, match="iterations"):  # hours of a thread for each login
+            read_verifier(broken)
+    for broken in (
+        "md5abc",
+        text.replace("==", "A" * 2_000),
+        "SCRAM-SHA-256$x:y$z:w",
+        "SCRAM-SHA-1$" + text.split("$", 1)[1],
+        "",
+    ):
         with pytest.raises(ValueError, match="not a SCRAM-SHA-256 verifier"):
             read_verifier(broken)
     with pytest.raises(SqlError):
