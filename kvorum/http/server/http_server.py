@@ -44,6 +44,7 @@ _DRAIN_S = 5
 _UNWANTED_S = 1.0  # that one too many may take to say something
 _PIECE_BYTES: Final = 4 * KiB  # that are parsed before it is looked what they were …
 _BODY_PIECE_BYTES = 64 * KiB  # … or so many, of a body
+_SILENT_BYTES_MAX: Final = HTTP_HEAD_BYTES_MAX + _BODY_PIECE_BYTES
 _SWEEP_S = 1.0
 _LINGER_S = 2.0  # who is refused while it sends may read the reason for so long
 _HEADER_COSTS = 32
@@ -92,6 +93,7 @@ class _Protocol(HttpToolsProtocol):
     _certificate: str | None = None  # None: it does not speak TLS
     _unwanted: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _silent = 0  # bytes of a head or of a body that came since anything of it was whole
     _answering: RequestResponseCycle | None = None
     _flow: _Flow
     _unparsed = b""  # what came and waits for the loop, or for a request that is answered
@@ -133,7 +135,7 @@ class _Protocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self._unparsed = data
         elif len(data) <= _PIECE_BYTES and not self._unparsed:
-            super().data_received(data)
+            self._parse(data)
         else:
             self._unparsed += data
             if not self._parsing:
@@ -162,7 +164,7 @@ class _Protocol(HttpToolsProtocol):
         in_body = cycle is not None and cycle.more_body and not cycle.response_complete
         size = _BODY_PIECE_BYTES if in_body else _PIECE_BYTES
         piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
-        super().data_received(piece)
+        self._parse(piece)
         if self._unparsed:
             self.flow.pause_reading()
             self._flow.enough = True
@@ -172,12 +174,22 @@ class _Protocol(HttpToolsProtocol):
             if not self.pipeline:
                 self.flow.resume_reading()
 
+    def _parse(self, data: bytes) -> None:
+        """A header that does not end is refused: the parser keeps its text, however long, and
+        copies it with each piece.
+        """
+        self._silent += len(data)
+        super().data_received(data)
+        if self._silent > _SILENT_BYTES_MAX or self._head_bytes > HTTP_HEAD_BYTES_MAX:
+            self._refuse(b"400 Bad Request", _unreadable(), sends=True)
+
     def _parse_soon(self) -> None:
         if not self._parsing:
             self._parsing = True
             self.loop.call_soon(self._parse_on)
 
     def on_body(self, body: bytes) -> None:
+        self._silent = 0
         if self._deaf or self.cycle.response_complete:
             return
         self._came += len(body)
@@ -246,7 +258,7 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        self._head_bytes = 0
+        self._head_bytes = self._silent = 0
         self._turn.asks = None
         super().on_message_begin()
         self.scope[NAME] = self._turn  # type: ignore[typeddict-unknown-key]
@@ -258,6 +270,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._silent = 0
         self._head_bytes += len(name) + len(value) + _HEADER_COSTS
         if self._head_bytes > HTTP_HEAD_BYTES_MAX:
             raise _TooLong  # which ends the parsing: uvicorn then calls send_400_response
@@ -265,13 +278,7 @@ class _Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read, and close."""
-        error = InvalidArgument(
-            "this is not an HTTP/1.1 request, or its URL (at most 64 KiB) or its headers (at most "
-            f"{HTTP_HEAD_BYTES_MAX} bytes with the URL) are too long",
-            code="MALFORMED_REQUEST",
-            details={"limit": HTTP_HEAD_BYTES_MAX},
-        )
-        self._refuse(b"400 Bad Request", error)
+        self._refuse(b"400 Bad Request", _unreadable())
 
     def _refuse(self, status: bytes, error: KvorumError, *, sends: bool = False) -> None:
         """Say why, and close; later, if the client still sends: to close then would make the kernel
@@ -335,6 +342,15 @@ class _Protocol(HttpToolsProtocol):
             return (_Phase.IDLE if idle else _Phase.HEAD), 0
         ours = self._answering is not cycle or not cycle.more_body
         return (_Phase.WORK if ours else _Phase.BODY), 0
+
+
+def _unreadable() -> InvalidArgument:
+    return InvalidArgument(
+        "this is not an HTTP/1.1 request, or its URL (at most 64 KiB) or its headers (at most "
+        f"{HTTP_HEAD_BYTES_MAX} bytes with the URL) are too long",
+        code="MALFORMED_REQUEST",
+        details={"limit": HTTP_HEAD_BYTES_MAX},
+    )
 
 
 def _last_answer(status: bytes, error: KvorumError) -> bytes:

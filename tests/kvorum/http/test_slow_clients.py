@@ -5,6 +5,7 @@ say everything at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -69,6 +70,30 @@ async def door(patch: pytest.MonkeyPatch, limit: int = 64 * MIB) -> AsyncIterato
         yield app
     finally:
         await server.stop()
+
+
+_STARTS = (b"GET /x", b"GET /x?", HEAD + b"x: ", HEAD + b"x")
+_CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("start", [*_STARTS, _CHUNKED + b"1;", _CHUNKED + b"1\r\nx\r\n0\r\nx: "])
+async def test_what_does_not_end_is_refused_soon(
+    monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    """A header without an end was kept and copied for each piece: 25 MB of anybody's took seconds
+    of the loop, and nothing bounded it but the time for a head.
+    """
+    async with door(monkeypatch) as app:
+        reader, writer = await asyncio.open_connection("127.0.0.1", app.port)
+        writer.write(start)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                writer.write(b"a" * 16_384)
+                await writer.drain()
+        async with asyncio.timeout(30):
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        assert app.served == 0
 
 
 async def answers(reader: asyncio.StreamReader) -> bytes:
