@@ -345,7 +345,8 @@ LEASE_LIFETIME_MS_MAX: Final = 86_400_000  # … and every one after this: it ho
 OWNER_CHARS_MAX: Final = 100  # of who holds a snapshot
 AUDIT_BUFFER_RECORDS_MAX: Final = 100_000  # stamps that wait to be written; more are counted …
 AUDIT_BUFFER_BYTES_MAX: Final = 32 * MiB  # … and the bytes of their keys, where keys are logged
-AUDIT_KEYS_SHOWN_MAX: Final = 100  # of one request
+AUDIT_KEYS_SHOWN_MAX: Final = 100  # of one request; and tables
+AUDIT_TEXT_CHARS_MAX: Final = 300  # of one text in the log of stamps; of longer ones the beginning
 AUDIT_WRITE_MS: Final = 200  # between two writes of the log of stamps
 AUDIT_FILES_MAX: Final = 1_000  # older files that may be kept
 
@@ -623,6 +624,7 @@ SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
 SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys of a statement change; checks that wait
 SQL_SORTED_ROWS_MAX: Final = 10_000  # that are sorted here; DuckDB sorts more
 SQL_SETTING_CHARS_MAX: Final = 10_000  # of a setting's value
+SQL_SETTINGS_OWN_MAX: Final = 1_000  # that a session has beside those that there are
 SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
 SQL_FUNCTION_ARGUMENTS_MAX: Final = 100
 SQL_FUNCTION_CHARS_MAX: Final = 64 * KiB  # of the text of a function in SQL

@@ -1,9 +1,9 @@
 """The log of stamps: every request that this node answers, with its timestamps (E7).
 
     {"time": ms, "node": 1, "surface": "http", "client": "10.0.0.7:51234", "method": "put",
-     "table": ["default.users"], "keys": 1, "read_ts"?, "start_ts"?, "commit_ts"?, "version"?,
-     "txn"?, "procedure"?, "type"?, "code": "OK", "us": 412,
-     "user"?, "credential"?, "request"?, "said"?, "allowed"?, "denied"?}
+     "code": "OK", "us": 412, "allowed"?, "user"?, "credential"?, "request"?, "said"?, "denied"?,
+     "read_ts"?, "start_ts"?, "commit_ts"?, "version"?, "txn"?, "procedure"?, "type"?,
+     "table": ["default.users"], "keys": 1, "key"?}
     {"time": ms, "node": 1, "lost": 12, "why": "…"}
 
 One JSON object a line; timestamps are decimal strings, what does not apply is left out. A request
@@ -15,6 +15,10 @@ missing: lines are not synced.
 `user` is who proved to be it, by `credential`; `request` an id of this node's making, which the
 answer has, too, and `said` what the client calls its request. `allowed` is the decision; of one
 that was refused for want of a right or of a credential, `denied` says why.
+
+Whatever a client makes long, a name, a key, a list of tables, is cut, and stands behind who it is:
+a log full of one text has lost what its client did before, and a collector that cuts lines would
+lose who it was.
 
 `time` is when the answer was ready, by the node's clock, for people. The order of things is in the
 timestamps.
@@ -38,6 +42,7 @@ from kv.base.limits import (
     AUDIT_BUFFER_BYTES_MAX,
     AUDIT_BUFFER_RECORDS_MAX,
     AUDIT_KEYS_SHOWN_MAX,
+    AUDIT_TEXT_CHARS_MAX,
     AUDIT_WRITE_MS,
 )
 
@@ -231,13 +236,14 @@ class StampLog:
         names: Mapping[int, str],
         unreported: Mapping[str, int],
     ) -> bytes:
-        encode, now_ms = self._encode, self._now_ms()
-        lost = [
-            {"time": now_ms, "node": self._node, "lost": count, "why": why}
-            for why, count in unreported.items()
-        ]
+        lost = [self.gap(count, why) for why, count in unreported.items()]
         rows = [self._row(time_ms, stamp, names) for time_ms, stamp in stamps]
-        return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
+        return b"".join([*lost, *[self._encode(row) + b"\n" for row in rows]])
+
+    def gap(self, count: int, why: str) -> bytes:
+        """The line in place of so many."""
+        row = {"time": self._now_ms(), "node": self._node, "lost": count, "why": why}
+        return self._encode(row) + b"\n"
 
     def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, object]:
         surface, client, method, keys, tables, code, took_s, *numbers, node, asker, type_ = s
@@ -246,30 +252,33 @@ class StampLog:
             "node": self._node,
             "surface": surface,
             "client": client,
-            "method": method,
+            "method": _cut(method),
+            "code": code,
+            "us": round(took_s * 1e6),
         }
         if node:
             row["from_node"] = node
+        if asker is not None:
+            row["allowed"] = not asker.denied
+            row |= {name: _cut(said) for name, said in asker._asdict().items() if said}
+        for name, value in zip(_NUMBERS, numbers, strict=True):
+            if value:
+                row[name] = str(value)
+        if type_:
+            row["type"] = _cut(type_)
         if len(keys) == 1 and not tables:
             tables = (keys[0][0],)
         elif keys:
             tables = [*_tables(s)]
         if tables:
-            row["table"] = [names.get(t, str(t)) if type(t) is int else t for t in tables]
+            some = tables[:AUDIT_KEYS_SHOWN_MAX]
+            row["table"] = [_cut(names.get(t, str(t)) if type(t) is int else str(t)) for t in some]
+        if len(tables) > AUDIT_KEYS_SHOWN_MAX:
+            row["tables"] = len(tables)
         if keys:
             row["keys"] = len(keys)
             if self._show_keys:
                 row["key"] = [_shown(key) for _, key in keys[:AUDIT_KEYS_SHOWN_MAX]]
-        for name, value in zip(_NUMBERS, numbers, strict=True):
-            if value:
-                row[name] = str(value)
-        row["code"] = code
-        row["us"] = round(took_s * 1e6)
-        if type_:
-            row["type"] = type_
-        if asker is not None:
-            row |= {name: value for name, value in asker._asdict().items() if value}
-            row["allowed"] = not asker.denied
         return row
 
     # ------------------------------------------------------------------ the file
@@ -312,6 +321,11 @@ class StampLog:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _cut(text: str) -> str:
+    """Fit for a line: no longer than that, and of characters that can be written."""
+    return text[:AUDIT_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def _tables(stamp: Stamp) -> Iterable[int | str]:

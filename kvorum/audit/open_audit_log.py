@@ -50,7 +50,7 @@ async def opened(
     """Open until the stack is left. `reader`: of names of tables. Raises why it cannot."""
     shipper = None
     if settings.ship:
-        shipper = Shipper(sending(settings.ship), in_thread)
+        shipper = Shipper(sending(settings.ship), in_thread, lambda *lost: log.gap(*lost))
         in_background(shipper.run())
     log = StampLog(
         Path(settings.path),

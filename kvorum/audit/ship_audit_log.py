@@ -4,7 +4,9 @@
     https://…, http://… on this machine      a POST of lines of JSON (application/x-ndjson)
 
 What cannot be sent waits, in order, and is tried again; beyond WAITING_BYTES_MAX it is dropped and
-counted: the file has it. Something may arrive twice, after an answer that was lost.
+counted: the file has it, and what is sent next begins with a line that says how much is missing. It
+is sent in pieces of PIECE_BYTES, which every collector takes: one that is refused for its size
+would keep all others waiting. Something may arrive twice, after an answer that was lost.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from kvorum.security import bounded_http
 log = logging.getLogger(__name__)
 
 WAITING_BYTES_MAX: Final = 32 << 20
+PIECE_BYTES: Final = 256 << 10
+_FULL: Final = f"more than {WAITING_BYTES_MAX >> 20} MiB wait; the file has it"
 _AGAIN_S: Final = 5.0
 _SEND_S_MAX: Final = 5.0
 _DATAGRAM_BYTES_MAX: Final = 8_192  # of what is longer the beginning is sent
@@ -33,10 +37,16 @@ InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class Shipper:
-    """Of one log. `add` from the loop; `run` until cancelled."""
+    """Of one log. `add` from the loop; `run` until cancelled. `gap`: the line that says how many
+    are missing, and why.
+    """
 
-    def __init__(self, send: Send, in_thread: InThread) -> None:
+    def __init__(
+        self, send: Send, in_thread: InThread, gap: Callable[[int, str], bytes] = lambda *_: b""
+    ) -> None:
         self.shipped = self.dropped = 0  # lines
+        self._unsaid = 0  # of those that were dropped
+        self._gap = gap
         self._send, self._in_thread = send, in_thread
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
@@ -45,10 +55,19 @@ class Shipper:
     def add(self, lines: bytes) -> None:
         """Whole lines."""
         if self._bytes + len(lines) > WAITING_BYTES_MAX:
-            self.dropped += lines.count(b"\n")
+            count = lines.count(b"\n")
+            if not self._unsaid:
+                log.warning("the log of requests is not sent on any more: %s", _FULL)
+            self.dropped += count
+            self._unsaid += count
             return
-        self._waiting.append(lines)
+        if self._unsaid:
+            lines, self._unsaid = self._gap(self._unsaid, _FULL) + lines, 0
         self._bytes += len(lines)
+        while lines:
+            end = lines.rfind(b"\n", 0, PIECE_BYTES) + 1 or lines.find(b"\n") + 1 or len(lines)
+            self._waiting.append(lines[:end])
+            lines = lines[end:]
         self._more.set()
 
     def figures(self) -> Mapping[str, int]:

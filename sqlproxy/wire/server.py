@@ -222,7 +222,7 @@ class SqlServer:
         self.counters.logins_failed += 1
         if self.on_login_failed is not None:
             self.on_login_failed(user, address)
-        log.warning("a login of %r over SQL from %s failed", user, address or "this machine")
+        log.warning("a login of %.64r over SQL from %s failed", user, address or "this machine")
 
     def login_succeeded(self, address: str, user: str) -> None:
         self._throttle.succeeded(address, user)

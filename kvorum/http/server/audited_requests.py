@@ -1,4 +1,7 @@
-"""Requests over HTTP in the log of stamps: whose they are, and those that were refused early."""
+"""Requests over HTTP in the log of stamps: whose they are, and those that never reach the database:
+what was refused early, what somebody asked of this node alone, and all that is no mere look, also
+before the first user, when nobody has to say who he is.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 from kv.base.ports import Rng
 from kvorum.audit.audit_log import Stamp, StampLog
 from kvorum.audit.audited_backend import Caller, caller_of_request
-from kvorum.http.wire.request import Asgi, Message, Receive, Scope, Send
+from kvorum.http.wire.request import READING, Asgi, Message, Receive, Scope, Send
 
 _HEADER: Final = b"x-request-id"
 _ID_BYTES: Final = 8
@@ -45,7 +48,8 @@ class StampedHttp:
         finally:
             caller_of_request.reset(token)
             asker = caller.asker()
-            if asker.denied or (not caller.logged and (status >= 400 or asker.user)):
+            own = status >= 400 or asker.user or scope["method"] not in READING
+            if asker.denied or (own and not caller.logged):
                 method, took_s = (
                     f"{scope['method']} {scope['path'][:200]}",
                     self._monotonic() - began,

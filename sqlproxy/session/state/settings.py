@@ -18,6 +18,7 @@ from typing import Final
 
 from kv.base.limits import (
     SQL_SETTING_CHARS_MAX,
+    SQL_SETTINGS_OWN_MAX,
     SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
     SQL_STATEMENT_MEMORY_BYTES_MIN,
 )
@@ -27,6 +28,7 @@ from sqlproxy.pg.style import is_utf8
 from sqlproxy.session.state import ignored_settings
 from sqlproxy.values.errors import (
     CANNOT_CHANGE_NOW,
+    CONFIGURATION_LIMIT,
     INVALID_PARAMETER,
     READ_ONLY_TRANSACTION,
     UNDEFINED_OBJECT,
@@ -41,9 +43,10 @@ READ_COMMITTED: Final = "read committed"
 ISOLATION_LEVELS: Final = ("serializable", "repeatable read", READ_COMMITTED, "read uncommitted")
 _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
 _FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
-_DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?\s*")
+_DURATION: Final = re.compile(r"\s*(-?\d{1,40}(?:\.\d{1,40})?)\s*(us|ms|s|min|h|d)?\s*")
+_SIZE: Final = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*(B|kB|MB|GB|TB)?\s*")
 _SIZES: Final = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
+_NAME_BYTES_MAX: Final = 63
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 CAUSAL_TOKEN: Final = "kvorum.causal_token"
@@ -76,6 +79,12 @@ def _any(name: str, value: str) -> str:
             f'parameter "{name}" takes {SQL_SETTING_CHARS_MAX} characters, got {len(value)}',
         )
     return value
+
+
+def _application(name: str, value: str) -> str:
+    """As PostgreSQL keeps it: the log of requests and other sessions show it."""
+    kept = value.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode(errors="ignore").encode()
+    return "".join([chr(byte) if 32 <= byte < 127 else "?" for byte in kept])
 
 
 def _fixed(name: str, value: str) -> str:
@@ -269,7 +278,9 @@ def _indifferent() -> Iterator[Setting]:
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name.lower(): setting
     for setting in (
-        Setting("application_name", "", _any, "What the client calls itself.", reported=True),
+        Setting(
+            "application_name", "", _application, "What the client calls itself.", reported=True
+        ),
         Setting("bytea_output", "hex", _only("hex"), "Text form of bytea."),
         Setting("client_encoding", "UTF8", _encoding, "UTF8.", reported=True),
         Setting(
@@ -396,6 +407,7 @@ class Settings:
             return setting.check(setting.name, value)
         if "." not in key:
             raise _unknown(key)
+        _any(key[:100], key)
         return _any(key, value)
 
     def get(self, name: str) -> str:
@@ -439,6 +451,13 @@ class Settings:
         if found != "on" and key in (_READ_ONLY, ONLY_READS) and self.only_reads:
             raise only_reads()
         known = self._values.get(key)
+        own = max(len(self._values) - len(SETTINGS), len(self._before))
+        if known is None and own >= SQL_SETTINGS_OWN_MAX:
+            raise SqlError(
+                CONFIGURATION_LIMIT,
+                f"a session has at most {SQL_SETTINGS_OWN_MAX} settings of its own",
+                hint="Values that are many belong into a table, a temporary one perhaps.",
+            )
         if local:
             self._local.setdefault(key, known)
         else:
@@ -484,7 +503,8 @@ class Settings:
                 if key in self._defaults:
                     self.set(key, None)
                 else:
-                    self._before.setdefault(key, self._values.pop(key))
+                    known = self._values.pop(key)
+                    self._before.setdefault(key, self._local.pop(key, known))
                     self._changed()
         return {k: v for k, v in self.reported().items() if before.get(k) != v}
 

@@ -10,12 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
+from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
+from kvorum.http.server.audited_requests import StampedHttp
+from kvorum.http.wire.request import Message, Receive, Scope, Send
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
 from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
+from tests.kvorum.surfaces.test_stamps import rows, stamp_log
 
 
 @pytest.fixture
@@ -48,6 +52,27 @@ def lines(log: Path, wanted: str) -> list[dict[str, Any]]:
         return [one for one in told if one.get("request") == wanted]
 
     return list(poll(found))
+
+
+async def test_what_changes_something_is_a_line_whoever_asks(tmp_path: Path) -> None:
+    """Before the first user nobody says who he is: what he did to the node alone left no trace."""
+    log = stamp_log(tmp_path / "log")
+    log.open()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def nothing(*_: Message) -> Message:
+        return {}
+
+    http = StampedHttp(app, log, lambda: 0.0, SystemRng())
+    for method in ("GET", "POST", "HEAD", "DELETE"):
+        scope = {"type": "http", "method": method, "path": "/v1/" + "x" * 500, "headers": []}
+        await http(scope, nothing, nothing)
+    await log.close()
+    told = rows(tmp_path / "log")
+    assert [row["method"][:12] for row in told] == ["POST /v1/xxx", "DELETE /v1/x"]
 
 
 def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> None:

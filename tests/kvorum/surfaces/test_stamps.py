@@ -19,7 +19,8 @@ from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.api.backend import Backend, Session
 from kvorum.audit import audited_backend
-from kvorum.audit.audit_log import Stamp, StampLog
+from kvorum.audit.audit_log import Asker, Stamp, StampLog
+from kvorum.audit.ship_audit_log import Shipper
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
@@ -276,6 +277,54 @@ def test_e7_keys_in_the_buffer_are_bounded_by_bytes(tmp_path: Path) -> None:
     asyncio.run(log.close())
     assert log.lost == 3, "what was written makes room"
     assert rows(tmp_path / "log")[-1]["key"] == [{"b64": "/" * 120}]
+
+
+LONG = "\x01\ud800" + "x" * 1_000_000
+"""What a client may call whatever it likes; a part of a character that no text has."""
+
+
+def test_e7_nobody_fills_the_log_with_what_he_calls_himself(tmp_path: Path) -> None:
+    """Ten statements of a client with a long name rotated away all that the log had; and one whose
+    text could not be written ended it for good.
+    """
+    path = tmp_path / "log"
+    log = stamp_log(path)
+    log.open()
+    asker = Asker("eve", "password", "r1", LONG, LONG)
+    tables = [f"{LONG}{n}" for n in range(1_000)]
+    log.add(Stamp("sql", "c:1", LONG, tables=tables, code="42501", asker=asker, type=LONG))
+    log.add(Stamp("sql", "c:1", "login", asker=Asker(LONG, "none", "", "", "no")))
+    log.add(a_stamp(1))
+    asyncio.run(log.close())
+    first, second, third = rows(path)
+    assert (first["user"], first["allowed"], first["tables"]) == ("eve", False, 1_000)
+    assert (second["allowed"], third["commit_ts"]) == (False, "1")
+    whole, login, _ = path.read_bytes().splitlines()
+    assert len(whole) < 50_000
+    assert len(login) < 500
+    assert whole.index(b'"user":"eve"') < 500, "a collector has the beginning of a long line"
+
+
+async def test_e7_what_was_not_sent_on_is_said_to_whoever_gets_the_rest(tmp_path: Path) -> None:
+    """A collector that was away had a gap that nobody saw."""
+    sent: list[bytes] = []
+    log = stamp_log(tmp_path / "log")
+    shipper = Shipper(sent.append, _in_thread, log.gap)
+    line = b"x" * 99_999 + b"\n"
+    shipper.add(line * 335)
+    for _ in range(3):
+        shipper.add(line * 2)
+    running = asyncio.create_task(shipper.run())
+    await asyncio.sleep(0)
+    assert shipper.shipped == 335
+    shipper.add(b"{}\n")
+    await asyncio.sleep(0)
+    running.cancel()
+    gap, last = sent[-1].splitlines()
+    assert json.loads(gap)["lost"] == 6
+    assert last == b"{}"
+    assert max(map(len, sent)) <= 256 << 10, "no collector refuses one for its size"
+    assert b"".join(sent[:-1]) == line * 335
 
 
 def test_e7_files_rotate_by_size_and_the_oldest_goes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kv.base.limits import SQL_SETTINGS_OWN_MAX
 from sqlproxy.session.explain.plan_trees import written
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import SqlError
@@ -44,6 +45,10 @@ def test_p10_clients_set_what_decides_nothing(name: str, value: str, shown: str)
         ("random_page_cost", "-1", "22023"),
         ("fsync", "off", "55P02"),
         ("nosuch", "1", "42704"),
+        ("statement_timeout", "9" * 400, "22023"),
+        ("statement_memory_bytes", "9" * 400 + " TB", "22023"),
+        ("my.own", "x" * 10_001, "22023"),
+        ("my." + "x" * 10_001, "own", "22023"),
     ],
 )
 def test_p10_what_would_not_be_kept_is_refused(name: str, value: str, state: str) -> None:
@@ -51,6 +56,45 @@ def test_p10_what_would_not_be_kept_is_refused(name: str, value: str, state: str
     with pytest.raises(SqlError) as caught:
         Settings({}).set(name, value)
     assert caught.value.sqlstate == state
+
+
+def test_p10_a_session_has_not_any_number_of_settings() -> None:
+    """`select set_config('my.' || n, …) from generate_series(1, 100000000) n` filled a node."""
+    settings = Settings({})
+
+    def add(first: int) -> None:
+        for n in range(first, first + SQL_SETTINGS_OWN_MAX):
+            settings.set(f"my.own{n}", "x", local=n % 2 == 0)
+
+    add(0)
+    for value in ("x", None):
+        with pytest.raises(SqlError) as caught:
+            settings.set("my.other", value)
+        assert caught.value.sqlstate == "53400"
+    settings.set("my.own7", "y")
+    settings.reset_all()
+    with pytest.raises(SqlError):  # what a rollback brings back counts, too
+        add(SQL_SETTINGS_OWN_MAX)
+    settings.end(committed=False)
+    assert len(settings.all()) == len(Settings({}).all())
+    add(0)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("psql", "psql"),
+        ("a\nb\u00e9\x7f", "a?b???"),
+        ("\u00e9" * 40, "?" * 62),
+        ("x" * 99, "x" * 63),
+    ],
+)
+def test_p10_a_client_calls_itself_something_short(said: str, kept: str) -> None:
+    """Each statement's line in the log of requests had 10,000 characters of it: 10,000 statements,
+    and what was in the log before was rotated away. As in PostgreSQL 15, which was asked.
+    """
+    settings = Settings({"application_name": said})
+    assert settings.get("application_name") == kept
 
 
 def test_p10_a_role_outlives_reset_all() -> None:
