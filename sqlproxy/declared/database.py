@@ -278,7 +278,8 @@ class Declared:
                     index = oids.primary_index(int(table.id))
                     listed.append((schema, primary_key_name(table), index))
             path = (*self.first, *self.path)
-            self._relations = Relations(self.database, listed, path, self.schemas)
+            numbers = [oids.relation(int(one.id)) for one in self._sequences.values()]
+            self._relations = Relations(self.database, listed, path, self.schemas, numbers)
         return self._relations
 
     def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:

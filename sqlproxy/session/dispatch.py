@@ -225,7 +225,7 @@ async def _set_numbers(session: State, prepared: Prepared) -> None:
     for name, value, called in session.setvals:
         sequence = await numbering(session, prepared.declared, name)
         await session.numbers.set_value(sequence, value, called)
-        Numbers(session.currvals).set(name, value, called)
+        Numbers(session.currvals).set(sequence, value, called)
     session.setvals.clear()
 
 

@@ -14,6 +14,7 @@ from sqlproxy.front.binding.inlining import Inlining, check_plain
 from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Scope
 from sqlproxy.front.bound.exprs import (
+    TAKEN,
     TAKING,
     Aggregate,
     ArrayExpr,
@@ -394,6 +395,8 @@ class FunctionCalls:
         self.binder.needs.call(found.proc.source, args)
         if found.proc.source in TAKING:
             self.numbered += 1
+        elif found.proc.source in TAKEN:
+            args = (*args, Const(oid=oids.TEXT, value=self.binder.names.relations()))
         return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
 
     def _filter(

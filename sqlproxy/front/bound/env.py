@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -140,8 +140,8 @@ class Env:
     random: Callable[[], float] = _no_chance
     uuid: Callable[[], UUID] = _no_chance
     nextval: Callable[[str], int] = _no_sequences
-    currval: Callable[[str], int] = _no_sequences
-    lastval: Callable[[], int] = _no_sequences
+    currval: Callable[[int, str], int] = _no_sequences
+    lastval: Callable[[Container[int]], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
     once: Callable[[Once, Sequence[object]], object] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks

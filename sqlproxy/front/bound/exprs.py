@@ -247,6 +247,8 @@ ACTING: Final = frozenset(("set_config_by_name", "pg_cancel_backend", "pg_termin
 """What is done for a row that comes out, and waited for (`Env.act`)."""
 TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid")) | ACTING
 """Numbers of sequences, and the like."""
+TAKEN: Final = frozenset(("currval_oid", "lastval"))
+"""What was taken: they get the relations that are there (`regclass.Relations`), too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,10 @@ def _nextval(env: Env, name: str) -> int:
     return env.nextval(read_relation(name))
 
 
+def _currval(env: Env, held: str, relations: regclass.Relations) -> int:
+    return env.currval(relations.sequence(held), read_relation(held))
+
+
 def _setval(env: Env, name: str, value: int, called: bool = True) -> int:
     return env.setval(read_relation(name), value, called)
 
@@ -109,8 +113,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "pg_notify": nulls(with_env(_notify)),
             "gen_random_uuid": with_env(lambda env: env.uuid()),
             "nextval_oid": with_env(_nextval),
-            "currval_oid": with_env(lambda env, name: env.currval(read_relation(name))),
-            "lastval": with_env(lambda env: env.lastval()),
+            "currval_oid": with_env(_currval),
+            "lastval": with_env(lambda env, relations: env.lastval(relations.sequences)),
             "setval_oid": with_env(_setval),
             "setval3_oid": with_env(_setval),
             "current_user": total(with_env(lambda env: env.session.get("user", ""))),

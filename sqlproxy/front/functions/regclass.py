@@ -22,7 +22,7 @@ from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg import numbers, oids
 from sqlproxy.rows.naming import PUBLIC, TEMPORARY, is_temporary
-from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
+from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, WRONG_OBJECT_TYPE, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
 _SHORT: Final = ("pg_catalog", PUBLIC)  # schemas whose names stand alone
@@ -30,8 +30,8 @@ _WRITTEN_MAX: Final = 4_000  # characters: a function's name with the types of 1
 
 
 class Relations:
-    """`listed`: schema, name, OID. `path`: the schemas that are searched; `schemas`: all others
-    that are there.
+    """`listed`: schema, name, OID; `sequences`: which of them are. `path`: the schemas that are
+    searched; `schemas`: all others that are there.
     """
 
     def __init__(
@@ -40,9 +40,11 @@ class Relations:
         listed: Iterable[tuple[str, str, int]],
         path: Iterable[str] = (PUBLIC,),
         schemas: Iterable[str] = (),
+        sequences: Iterable[int] = (),
     ) -> None:
         self._database = database
         self._searched = (_SHORT[0], *path)
+        self.sequences: Final = frozenset(sequences)
         self._oids: dict[tuple[str, str], int] = {}
         for schema, name, oid in listed:
             self._oids[schema, name] = oid
@@ -98,6 +100,13 @@ class Relations:
         if (found := self._held.get(held)) is None:  # a text that came as a parameter
             found = self._held[self.must(held)]
         return found
+
+    def sequence(self, held: str) -> int:
+        """The OID of what is held, a sequence. Raises SqlError (42P01, 42809)."""
+        oid = self.oid(held)
+        if oid not in self.sequences:
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name_parts(held)[-1]}" is not a sequence')
+        return oid
 
     @property
     def plain(self) -> bool:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlproxy.front.bound.exprs import (
+    TAKEN,
     TAKING,
     Aggregate,
     Call,
@@ -58,7 +59,7 @@ from sqlproxy.front.bound.statements import (
 )
 from sqlproxy.front.bound.trees import looked_into, parts, replaced
 
-_ASKING: Final = TAKING | {"currval_oid", "lastval"}
+_ASKING: Final = TAKING | TAKEN
 Rows = Sequence[Sequence[object]]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -111,11 +111,11 @@ class SessionEnv(Env):
     def nextval(self, name: str) -> int:
         return self.numbers.nextval(name)
 
-    def currval(self, name: str) -> int:
-        return self.numbers.currval(name)
+    def currval(self, number: int, name: str) -> int:
+        return self.numbers.currval(number, name)
 
-    def lastval(self) -> int:
-        return self.numbers.lastval()
+    def lastval(self, there: Container[int]) -> int:
+        return self.numbers.lastval(there)
 
     def once(self, once: Once, given: Sequence[object]) -> object:
         return self.numbers.once(once, given)

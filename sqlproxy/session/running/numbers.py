@@ -5,12 +5,14 @@ is left over is a gap.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base.limits import SEQUENCE_RUN_MAX
 from sqlproxy.front.bound.env import Wanting
 from sqlproxy.front.bound.exprs import Once
+from sqlproxy.pgcatalog.oids import relation
+from sqlproxy.rows.schema import ROWID
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.shared.services import Numbers as Pool
 from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
@@ -19,10 +21,11 @@ from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 class _Block:
     """Values of a sequence that were reserved: `run` of the pool."""
 
-    __slots__ = ("asked", "run", "sequence", "values")
+    __slots__ = ("asked", "oid", "run", "sequence", "values")
 
     def __init__(self, sequence: SequenceRow) -> None:
         self.sequence, self.values = sequence, deque[int]()
+        self.oid = 0 if sequence.name == ROWID else relation(sequence.id)  # 0: nobody may ask
         self.asked, self.run = 0, 0
 
 
@@ -30,7 +33,8 @@ _NOTHING: Final[dict[str, _Block]] = {}  # never changed: nearly all statements 
 
 
 class Numbers:
-    """Values of sequences that were reserved for one run, by name; `currval` of the session.
+    """Values of sequences that were reserved for one run, by name; `currval` of the session, by
+    the sequence: its name may become another one's.
 
     Expressions never wait. What may want more numbers than were reserved, or sets a sequence, is
     computed between `begin` and `end`: Wanting says what it waits for, and when that is there
@@ -39,13 +43,13 @@ class Numbers:
 
     __slots__ = ("_blocks", "_currvals", "_log", "_place", "_undo")
 
-    def __init__(self, currvals: dict[str, int | str]) -> None:
-        """`currvals`: by name; under "" the name that lastval() is about."""
+    def __init__(self, currvals: dict[int, int]) -> None:
+        """`currvals`: by a sequence's OID; under 0 the OID that lastval() is about."""
         self._blocks = _NOTHING
         self._currvals = currvals
         self._log: list[tuple[Any, Any]] | None = None
         self._place = 0
-        self._undo: dict[str, int | str | None] = {}
+        self._undo: dict[int, int | None] = {}
 
     def left(self, name: str) -> int:
         block = self._blocks.get(name)
@@ -53,13 +57,17 @@ class Numbers:
 
     def add(self, name: str, sequence: SequenceRow, values: Sequence[int], run: int) -> None:
         """Values that were taken after those that are left."""
+        block = self._block(name, sequence)
+        block.values.extend(values)
+        block.run = run
+
+    def _block(self, name: str, sequence: SequenceRow) -> _Block:
         block = self._blocks.get(name)
         if block is None:
             if self._blocks is _NOTHING:
                 self._blocks = {}
             block = self._blocks[name] = _Block(sequence)
-        block.values.extend(values)
-        block.run = run
+        return block
 
     def more(self, name: str, most: int) -> int:
         """How many to reserve when one is wanted: twice as many as the last time."""
@@ -84,11 +92,11 @@ class Numbers:
 
     def again(self) -> None:
         self._place = 0
-        for name, old in self._undo.items():
+        for number, old in self._undo.items():
             if old is None:
-                self._currvals.pop(name, None)
+                self._currvals.pop(number, None)
             else:
-                self._currvals[name] = old
+                self._currvals[number] = old
         self._undo.clear()
 
     def end(self) -> None:
@@ -111,14 +119,16 @@ class Numbers:
     def nextval(self, name: str) -> int:
         """Raises Wanting."""
         value: int | None = self._known(name, int)
+        block = self._blocks.get(name)
         if value is None:
-            block = self._blocks.get(name)
             if block is None or not block.values:
                 raise Wanting(name)
             value = block.values.popleft()
             self._note(name, value)
-        self._set(name, value)
-        self._set("", name)  # of lastval()
+        assert block is not None  # what it is known from
+        if block.oid:
+            self._set(block.oid, value)
+            self._set(0, block.oid)  # of lastval()
         return value
 
     def setval(self, name: str, value: int, called: bool) -> bool:
@@ -132,7 +142,8 @@ class Numbers:
             self._place -= 1
             del self._log[self._place :]
             raise Wanting(name, value, called)
-        self.set(name, value, called)
+        if called:
+            self._set(self._blocks[name].oid, value)
         return True
 
     def once(self, once: Once, given: Sequence[object]) -> object:
@@ -142,26 +153,25 @@ class Numbers:
             raise Wanting("", once=once, given=given)
         log = self._log
         if log is not None and self._place < len(log) and log[self._place][0] is once:
-            for name, value in log[self._place][1].items():  # it was computed for this row
-                self._set(name, value)
+            for number, value in log[self._place][1].items():  # it was computed for this row
+                self._set(number, value)
             self._place += 1
         return once.known[key]
 
-    def standing(self) -> dict[str, int | str]:
+    def standing(self) -> dict[int, int]:
         """`currval` of all sequences now, for `was_done`."""
         return dict(self._currvals)
 
-    def was_done(self, once: Once, before: Mapping[str, int | str]) -> None:
+    def was_done(self, once: Once, before: Mapping[int, int]) -> None:
         """What it took shows where it stands in the row, not before."""
         taken = {n: v for n, v in self._currvals.items() if before.get(n) != v}
         self._currvals.clear()
         self._currvals.update(before)
         self._note(once, taken)
 
-    def was_set(self, name: str, value: int, called: bool) -> None:
+    def was_set(self, name: str, sequence: SequenceRow, value: int, called: bool) -> None:
         """What setval() wanted was done: what was reserved before is not used."""
-        if (block := self._blocks.get(name)) is not None:
-            block.values.clear()
+        self._block(name, sequence).values.clear()
         self._note(name, (value, called))
 
     def _note(self, asked: object, answer: object) -> None:
@@ -169,27 +179,26 @@ class Numbers:
             self._log.append((asked, answer))
             self._place = len(self._log)
 
-    def _set(self, name: str, value: int | str) -> None:
+    def _set(self, number: int, value: int) -> None:
         if self._log is not None:
-            self._undo.setdefault(name, self._currvals.get(name))
-        self._currvals[name] = value
+            self._undo.setdefault(number, self._currvals.get(number))
+        self._currvals[number] = value
 
-    def currval(self, name: str) -> int:
+    def currval(self, number: int, name: str) -> int:
         """Raises SqlError (55000)."""
-        if name not in self._currvals:
+        if number not in self._currvals:
             raise SqlError(
                 NOT_IN_SEQUENCE, f'currval of sequence "{name}" is not yet defined in this session'
             )
-        return int(self._currvals[name])
+        return self._currvals[number]
 
-    def lastval(self) -> int:
-        """Raises SqlError (55000)."""
-        if "" not in self._currvals:
+    def lastval(self, there: Container[int]) -> int:
+        """`there`: the OIDs of the sequences that there are. Raises SqlError (55000)."""
+        number = self._currvals.get(0)
+        if number is None or number not in there:
             raise SqlError(NOT_IN_SEQUENCE, "lastval is not yet defined in this session")
-        name = self._currvals[""]
-        assert isinstance(name, str)  # with its schema
-        return self.currval(name)
+        return self._currvals[number]
 
-    def set(self, name: str, value: int, called: bool) -> None:
+    def set(self, sequence: SequenceRow, value: int, called: bool) -> None:
         if called:
-            self._set(name, value)
+            self._set(relation(sequence.id), value)

@@ -110,7 +110,7 @@ async def supply(
         await _take(session, numbers, name, sequence, numbers.more(name, most))
     else:
         await session.numbers.set_value(sequence, wanting.value, wanting.called)
-        numbers.was_set(name, wanting.value, wanting.called)
+        numbers.was_set(name, sequence, wanting.value, wanting.called)
     numbers.again()
 
 

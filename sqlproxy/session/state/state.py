@@ -122,7 +122,7 @@ class State:
         self.listening: Final = Listening(services.notifier, database, self.channel)
         self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks …
         self.brought = frozenset[str]()  # … this (front.front.BoundWith.asks)
-        self.currvals: Final[dict[str, int | str]] = {}
+        self.currvals: Final[dict[int, int]] = {}
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
 
     def check(self, prepared: Prepared) -> None:

@@ -6,38 +6,41 @@ import pytest
 
 from sqlproxy.front.bound.env import Wanting
 from sqlproxy.front.bound.exprs import Once
-from sqlproxy.rows.schema import Sequence
+from sqlproxy.pgcatalog.oids import relation
+from sqlproxy.rows.schema import ROWID, Sequence
 from sqlproxy.session.running.numbers import Numbers
+from sqlproxy.values.errors import SqlError
 
-ONE = Sequence(7, "shop", "s")
+ONE, OTHER = Sequence(7, "shop", "s"), Sequence(8, "shop", "o")
+OF_S, OF_O = relation(ONE.id), relation(OTHER.id)
+THERE = (OF_S, OF_O)
 
 
 def test_a_row_that_is_computed_again_asks_with_the_same_answers() -> None:
     """A row that had to wait for its last number would take the others twice."""
-    currvals: dict[str, int | str] = {"s": 3}
+    currvals = {OF_S: 3}
     numbers = Numbers(currvals)
     numbers.add("s", ONE, [4, 5], 1)
     numbers.begin()
-    assert (numbers.currval("s"), numbers.nextval("s"), numbers.nextval("s")) == (3, 4, 5)
+    assert (numbers.currval(OF_S, "s"), numbers.nextval("s"), numbers.nextval("s")) == (3, 4, 5)
     with pytest.raises(Wanting) as caught:
         numbers.nextval("s")
     assert caught.value.name == "s"
     numbers.add("s", ONE, [6, 7], 1)
     numbers.again()
-    assert (numbers.currval("s"), numbers.nextval("s"), numbers.nextval("s")) == (3, 4, 5)
-    assert (numbers.nextval("s"), numbers.lastval()) == (6, 6)
+    assert (numbers.currval(OF_S, "s"), numbers.nextval("s"), numbers.nextval("s")) == (3, 4, 5)
+    assert (numbers.nextval("s"), numbers.lastval(THERE)) == (6, 6)
     numbers.begin()
     assert numbers.nextval("s") == 7
     numbers.end()
-    assert currvals == {"s": 7, "": "s"}
+    assert currvals == {OF_S: 7, 0: OF_S}
 
 
 def test_another_way_by_chance_takes_new_numbers() -> None:
     """A number of one sequence would be given out as one of another."""
     numbers = Numbers({})
-    other = Sequence(8, "shop", "o")
     numbers.add("s", ONE, [1, 2], 1)
-    numbers.add("o", other, [10], 1)
+    numbers.add("o", OTHER, [10], 1)
     numbers.begin()
     assert numbers.nextval("s") == 1
     numbers.again()
@@ -55,11 +58,11 @@ def test_setval_waits_and_drops_what_was_reserved() -> None:
     with pytest.raises(Wanting) as caught:
         numbers.setval("s", 50, True)
     assert (caught.value.name, caught.value.value, caught.value.called) == ("s", 50, True)
-    numbers.was_set("s", 50, True)
+    numbers.was_set("s", ONE, 50, True)
     numbers.again()
     assert numbers.nextval("s") == 1
     assert numbers.setval("s", 50, True)
-    assert (numbers.currval("s"), numbers.lastval(), numbers.left("s")) == (50, 50, 0)
+    assert (numbers.currval(OF_S, "s"), numbers.lastval(THERE), numbers.left("s")) == (50, 50, 0)
     with pytest.raises(Wanting):
         numbers.nextval("s")
     with pytest.raises(Wanting):
@@ -71,12 +74,12 @@ def test_lastval_is_about_nextval_only() -> None:
     numbers = Numbers({})
     numbers.add("s", ONE, [1], 1)
     assert numbers.nextval("s") == 1
-    numbers.set("o", 9, called=True)
-    assert (numbers.lastval(), numbers.currval("o")) == (1, 9)
-    numbers.set("s", 7, called=True)
-    assert numbers.lastval() == 7
-    numbers.set("s", 8, called=False)
-    assert numbers.currval("s") == 7
+    numbers.set(OTHER, 9, called=True)
+    assert (numbers.lastval(THERE), numbers.currval(OF_O, "o")) == (1, 9)
+    numbers.set(ONE, 7, called=True)
+    assert numbers.lastval(THERE) == 7
+    numbers.set(ONE, 8, called=False)
+    assert numbers.currval(OF_S, "s") == 7
 
 
 class Pool:
@@ -110,20 +113,35 @@ def test_more_is_asked_for_each_time() -> None:
 
 def test_what_is_computed_once_shows_behind_itself() -> None:
     """currval() before it in the row would tell its number, or behind it not."""
-    currvals: dict[str, int | str] = {"s": 3, "": "s"}
+    currvals = {OF_S: 3, 0: OF_S}
     numbers, once = Numbers(currvals), Once()
     numbers.begin()
-    assert numbers.currval("s") == 3
+    assert numbers.currval(OF_S, "s") == 3
     with pytest.raises(Wanting) as caught:
         numbers.once(once, [])
     assert caught.value.once is once
     before = numbers.standing()
-    currvals.update({"o": 9, "": "o"})  # a query of its own took a number
+    currvals.update({OF_O: 9, 0: OF_O})  # a query of its own took a number
     once.known["[]"] = 9
     numbers.was_done(once, before)
     numbers.again()
-    assert (numbers.currval("s"), numbers.lastval()) == (3, 3)
-    assert (numbers.once(once, []), numbers.lastval(), numbers.currval("o")) == (9, 9, 9)
+    assert (numbers.currval(OF_S, "s"), numbers.lastval(THERE)) == (3, 3)
+    assert (numbers.once(once, []), numbers.lastval(THERE), numbers.currval(OF_O, "o")) == (9, 9, 9)
     numbers.begin()
     numbers.add("s", ONE, [4], 1)
-    assert (numbers.nextval("s"), numbers.once(once, []), numbers.lastval()) == (4, 9, 4)
+    assert (numbers.nextval("s"), numbers.once(once, []), numbers.lastval(THERE)) == (4, 9, 4)
+
+
+def test_rows_of_a_table_without_a_key_are_numbered_unseen() -> None:
+    """lastval() would tell the number of a row instead of the sequence's."""
+    numbers = Numbers({OF_S: 3, 0: OF_S})
+    numbers.add("hidden", Sequence(9, "shop", ROWID), [1], 1)
+    assert (numbers.nextval("hidden"), numbers.lastval(THERE)) == (1, 3)
+
+
+def test_lastval_of_what_was_dropped_is_unknown() -> None:
+    """It would tell a number of what is not there any more (PostgreSQL: 55000)."""
+    numbers = Numbers({OF_S: 3, 0: OF_S})
+    with pytest.raises(SqlError) as caught:
+        numbers.lastval((OF_O,))
+    assert caught.value.sqlstate == "55000"
