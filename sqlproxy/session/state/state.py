@@ -191,7 +191,9 @@ class State:
         """
         if self.temporary is not None:
             declared = self.temporary.over(declared)
-        return declared.along(self.path) if declared.schemas else declared
+        if not declared.schemas:
+            return declared
+        return declared.along(self.permits.usable(declared, self.path))
 
     async def begin_temporary(self) -> Temporary:
         """From now on it has a schema of its own."""
