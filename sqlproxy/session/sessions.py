@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from kv.base.errors import Busy, KvorumError
+from kv.base.errors import Busy
 from kv.base.rights import LOOPBACK, Identity, Roles
 from sqlproxy.catalog import role_settings, roles
 from sqlproxy.catalog.privileges import Rights
@@ -20,7 +20,6 @@ from sqlproxy.values.errors import (
     INVALID_AUTHORIZATION,
     TOO_MANY_CONNECTIONS,
     SqlError,
-    from_store,
 )
 
 _CONNECTION: Final = frozenset({"user", "database", "replication", "options"})
@@ -36,15 +35,12 @@ class SqlSessions:
         self, identity: Identity, address: str, database: str, settings: Mapping[str, str]
     ) -> SqlSession:
         user = identity.name
-        try:
-            declared = await self.services.catalogs.declared(database)
-            role = await roles.find(self.services.client, user)
-            book = self.services.catalogs.roles
-            if role is not None and book.members.get(user) is None:
-                book.forget()  # it is new
-            members = await book.look()
-        except KvorumError as error:
-            raise from_store(error) from error
+        declared = await self.services.catalogs.declared(database)
+        role = await roles.find(self.services.client, user)
+        book = self.services.catalogs.roles
+        if role is not None and book.members.get(user) is None:
+            book.forget()  # it is new
+        members = await book.look()
         if role is None and identity.credential != LOOPBACK.credential:
             raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" does not exist')
         if role is not None and not role.login:
@@ -61,10 +57,7 @@ class SqlSessions:
         stranger = role is None
         given = {**await self._defaults(user, database, members, stranger=stranger), **given}
         state = State(self.services, identity, address, database, given, stranger=stranger)
-        try:
-            await state.hear(state.settings[CAUSAL_TOKEN])
-        except KvorumError as error:
-            raise from_store(error) from error
+        await state.hear(state.settings[CAUSAL_TOKEN])
         try:
             state.connect()
         except Busy as error:
@@ -78,10 +71,7 @@ class SqlSessions:
         """What ALTER ROLE and ALTER DATABASE … SET say, as far as it still means something, so that
         nobody is locked out by it.
         """
-        try:
-            found = await role_settings.beginning(self.services.client, user, database)
-        except KvorumError as error:
-            raise from_store(error) from error
+        found = await role_settings.beginning(self.services.client, user, database)
         good = {}
         for name, value in found.items():
             key = name.lower()
@@ -95,17 +85,11 @@ class SqlSessions:
         return good
 
     async def verifier(self, user: str) -> str | None:
-        try:
-            role = await roles.find(self.services.client, user)
-        except KvorumError as error:
-            raise from_store(error) from error
+        role = await roles.find(self.services.client, user)
         return None if role is None or not role.login else role.verifier
 
     async def trusted(self, loopback: bool) -> bool:
         if not loopback:
             return False
-        try:
-            there = await roles.all_roles(self.services.client)
-            return not await roles.closed(self.services.client, there)
-        except KvorumError as error:
-            raise from_store(error) from error
+        there = await roles.all_roles(self.services.client)
+        return not await roles.closed(self.services.client, there)

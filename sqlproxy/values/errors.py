@@ -17,6 +17,8 @@
         Corruption                      XX001 data_corrupted
         the rest                        XX000 internal_error, with the code in the message
 
+    at_the_door(KvorumError)    the same while a session begins: 57P03 instead of 40001 and 57014
+
 SQLSTATEs are PostgreSQL 15's (appendix A of its manual).
 """
 
@@ -258,6 +260,19 @@ def from_store(error: KvorumError) -> SqlError:
         )
     sqlstate, hint = _state(error)
     return SqlError(sqlstate, _headline(sqlstate, error), detail=error.message, hint=hint)
+
+
+def at_the_door(error: KvorumError) -> SqlError:
+    """The same to who is not let in yet: there is no transaction that could be run again."""
+    told = from_store(error)
+    if told.sqlstate not in (SERIALIZATION_FAILURE, QUERY_CANCELED):
+        return told
+    return SqlError(
+        CANNOT_CONNECT_NOW,
+        "the database system is not yet accepting connections",
+        detail=error.message,
+        hint="Connect again a little later.",
+    )
 
 
 def _headline(sqlstate: str, error: KvorumError) -> str:

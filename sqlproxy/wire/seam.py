@@ -247,7 +247,9 @@ class Session(Protocol):
 
 
 class Sessions(Protocol):
-    """Makes sessions; what the server is given."""
+    """Makes sessions; what the server is given. All of it raises KvorumError where the store does
+    not answer.
+    """
 
     async def open(
         self, identity: Identity, address: str, database: str, settings: Mapping[str, str]

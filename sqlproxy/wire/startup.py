@@ -28,7 +28,7 @@ from sqlproxy.values.errors import (
     PROTOCOL_VIOLATION,
     TOO_MANY_CONNECTIONS,
     SqlError,
-    from_store,
+    at_the_door,
 )
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
@@ -159,7 +159,7 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
     except SqlError as error:
         raise _fatal(error) from None
     except KvorumError as error:
-        raise _fatal(from_store(error)) from None
+        raise _fatal(at_the_door(error)) from None
     door.out += codec.AUTHENTICATED
     zone = _report(door, session, user, settings)
     key = host.rng.token(_KEY_BYTES if version >= codec.VERSION_3_2 else _KEY_BYTES_OLD)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kv.base.accounts import USER, Account, Use
+from kv.base.errors import KvorumError
 from kv.base.rights import Identity
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.pg import oids, text
@@ -63,6 +64,7 @@ class Shared:
     closed_portals: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
     known: set[str] = field(default_factory=set)  # texts that were parsed before
+    late: KvorumError | None = None  # instead of sessions
     short: bool = False  # values are answered by `start`
     begun: list[tuple[Done, Answered]] = field(default_factory=list)  # … and wait here
 
@@ -343,6 +345,8 @@ class FakeSessions:
     ) -> FakeSession:
         if database == "nowhere":
             raise SqlError("3D000", f'database "{database}" does not exist')
+        if self.shared.late is not None:
+            raise self.shared.late
         self.shared.settings = dict(settings)
         session = FakeSession(self.shared, settings)
         self.opened.append(session)

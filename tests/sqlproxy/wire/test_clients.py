@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from kv.base.errors import DeadlineExceeded, KvorumError, NotLeader, Unavailable
 from tests.sqlproxy.wire.conftest import Served
 
 NAIVE = dt.datetime(1999, 12, 31, 23, 59, 59, 500)  # noqa: DTZ001 - a timestamp without zone
@@ -317,3 +318,24 @@ async def test_unknown_database_is_refused_before_anything_runs(served: Served) 
     """A client of a database that does not exist was let in."""
     with pytest.raises(asyncpg.InvalidCatalogNameError):
         await asyncpg.connect(host="127.0.0.1", port=served.port, user="bob", database="nowhere")
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        Unavailable("the oracle's durable bound is reached", code="TSO_BOUND"),
+        NotLeader("the meta partition has no leader"),
+        DeadlineExceeded("nobody has answered"),
+    ],
+    ids=lambda late: late.code,
+)
+async def test_who_comes_too_early_is_told_to_connect_again(
+    served: Served, late: KvorumError
+) -> None:
+    """A program would take it for a transaction of its own that failed (40001), or for a
+    cancellation, and a driver with several hosts would not go on to the next one.
+    """
+    served.sessions.shared.late = late
+    with pytest.raises(asyncpg.CannotConnectNowError) as refused:
+        await asyncpg.connect(host="127.0.0.1", port=served.port, user="bob", database="db")
+    assert (refused.value.sqlstate, refused.value.detail) == ("57P03", late.message)
