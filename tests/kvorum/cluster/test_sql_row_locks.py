@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from kv.base.ids import FIRST_USER_TABLE
 from kv.base.verbs import VERBS
 from kv.client.client import KvClient
 from kvorum.node.node import Node
@@ -37,6 +38,35 @@ CHANGES: Final = {  # what others may do to a row that is locked so, as at Postg
     "DELETE FROM p WHERE id = 1": (),
     "INSERT INTO c VALUES (50, 1)": ("KEY SHARE", "SHARE", "NO KEY UPDATE"),
 }
+UPDATES: Final = [f"UPDATE t SET b = b + 1 WHERE id = {number}" for number in range(1, 6)]
+MESSAGES: Final[tuple[dict[str, int], ...]] = (  # the table in docs/guides/sql.md
+    {
+        "SELECT * FROM t WHERE id = 3": 1,
+        "SELECT * FROM t WHERE id IN (3, 6)": 1,
+        "UPDATE t SET b = b + 1 WHERE id = 1": 2,
+        "DELETE FROM t WHERE id = 20": 2,
+        "INSERT INTO t VALUES (1000, 1)": 1,
+    },
+    {
+        RC: 0,
+        **dict.fromkeys(UPDATES, 1),
+        "SELECT * FROM t WHERE id = 7": 1,
+        "SELECT * FROM t WHERE id = 7 FOR UPDATE": 1,
+        "DELETE FROM t WHERE id = 30": 1,
+        "INSERT INTO t VALUES (2000, 1)": 2,
+        "COMMIT": 1,
+    },
+    {
+        "BEGIN ISOLATION LEVEL REPEATABLE READ": 0,
+        **dict.fromkeys(UPDATES, 1),
+        "SELECT * FROM t WHERE id = 7": 1,
+        "SELECT * FROM t WHERE id = 8 FOR UPDATE": 2,
+        "DELETE FROM t WHERE id = 31": 1,
+        "INSERT INTO t VALUES (2001, 1)": 1,
+        "COMMIT": 1,
+    },
+)
+"""By statement: alone, at READ COMMITTED, at REPEATABLE READ."""
 Scene = Callable[[list[Sql]], Coroutine[Any, Any, None]]
 
 
@@ -102,12 +132,21 @@ class Sent:
         table = next((of for name, of in self._all if name == "PREWRITE"), b"")
         return Counter(name for name, of in self._all if of == table)
 
+    @property
+    def of_users(self) -> Counter[str]:
+        """Those about users' tables that a statement waits for: FINISH goes out behind it."""
+        return Counter(
+            name
+            for name, of in self._all
+            if int.from_bytes(of) >= FIRST_USER_TABLE and name != "FINISH"
+        )
+
 
 @contextmanager
 def sent() -> Iterator[Sent]:
     """What is sent meanwhile."""
     found = Sent()
-    call, start = KvClient.call, KvClient.start
+    call, start, start_for = KvClient.call, KvClient.start, KvClient.start_for
 
     async def calling(self: Any, method: int, key: bytes, *args: Any, **more: Any) -> Any:
         found.add(method, key)
@@ -119,7 +158,14 @@ def sent() -> Iterator[Sent]:
             found.add(method, key)
         return begun
 
+    def starting_for(self: Any, receiver: Any, method: int, key: bytes, *args: Any) -> Any:
+        begun = start_for(self, receiver, method, key, *args)
+        if begun:
+            found.add(method, key)
+        return begun
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(KvClient, "start_for", starting_for)
         patched.setattr(KvClient, "call", calling)
         patched.setattr(KvClient, "start", starting)
         yield found
@@ -154,6 +200,28 @@ def test_d15_a_row_by_its_key_is_one_request() -> None:
         assert await does(two, "SELECT v FROM p WHERE id = 1") == [(11,)]
 
     played(scene)
+
+
+def test_p10_statements_send_so_many_messages() -> None:
+    """A block of five updates waits for more than five answers and its commit's."""
+
+    async def scene(sessions: list[Sql]) -> None:
+        (one,) = sessions
+        rows = ", ".join(f"({n}, 0)" for n in range(1, 100))
+        await does(
+            one, "CREATE TABLE t (id int PRIMARY KEY, b int)", f"INSERT INTO t VALUES {rows}"
+        )
+        await does(one, "SELECT * FROM t WHERE id = 3")  # where its partition is is known then
+        for wanted in MESSAGES:
+            counted = {}
+            for text in wanted:
+                with sent() as found:
+                    await does(one, text)
+                    counted[text] = found.of_users.total()
+                await asyncio.sleep(0.05)  # what it has left is put away
+            assert counted == wanted
+
+    played(scene, 1)
 
 
 def test_d15_other_conditions_are_looked_at_first() -> None:
