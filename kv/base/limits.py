@@ -455,6 +455,9 @@ SURGERY_REASON_CHARS_MAX: Final = 500
 AUDIT_ROWS_MAX: Final = 10_000  # actions that are remembered …
 AUDIT_RETENTION_MS: Final = 90 * 86_400_000  # … for so long
 AUDIT_PROCEDURES_NAMED_MAX: Final = 50  # of one action, with their states before and after
+BULK_ACTION_LEFT_MAX: Final = 200  # procedures that one bulk action tries again after the others …
+BULK_ACTION_ROUNDS_MAX: Final = 5  # … so many times, …
+BULK_ACTION_PAUSE_MS: Final = 1_000  # … the first time after so long, then twice as long each time
 
 # -- workers of users' pools
 WORKER_LEASE_MS: Final = 2_000  # one that is silent for so long has lost its procedures …
@@ -470,6 +473,11 @@ WORKERS_OF_USER_MAX: Final = 800  # … of one user
 WORKER_TYPES_MAX: Final = 1_000  # that one worker declares
 VERSIONS_BY_CODE_KEPT: Final = 10  # of a type, the newest; older ones while somebody needs them
 WORKER_DECLARATIONS_BYTES_MAX: Final = 1 * MiB
+WORKER_TYPE_BYTES_MAX: Final = 64 * KiB  # of one version of a type, with all steps that it ever had
+TYPES_KNOWN_MAX: Final = 20_000  # versions of types that workers have declared, …
+TYPES_KNOWN_BYTES_MAX: Final = 8 * MiB  # … and what they are described by: each worker is told
+TYPES_OF_USER_MAX: Final = 10_000  # of them those of one user …
+TYPES_OF_USER_BYTES_MAX: Final = 4 * MiB
 WORKER_BATCH_MAX: Final = 256  # procedures of one answer, reports of one message …
 WORKER_BATCH_BYTES: Final = 1 * MiB  # … which end when they have so many bytes
 WORKER_ASK_MS: Final = 1_000  # how long a submission waits for a worker's look at its arguments
@@ -863,6 +871,9 @@ assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is 
 assert WORKER_LEASE_MS + PROCEDURE_TXN_TTL_MS <= 3_000, "a dead worker's procedures move within 3 s"
 assert PROCEDURE_RECORD_CACHED_BYTES_MAX * 2 < WORKER_BATCH_BYTES
 assert WORKER_SLOTS_MAX <= LIST_ITEMS_MAX
+assert WORKER_TYPES_MAX <= TYPES_OF_USER_MAX <= TYPES_KNOWN_MAX
+assert WORKER_TYPE_BYTES_MAX <= WORKER_DECLARATIONS_BYTES_MAX <= TYPES_OF_USER_BYTES_MAX
+assert TYPES_OF_USER_BYTES_MAX <= TYPES_KNOWN_BYTES_MAX <= FRAME_BYTES_MAX // 4, "all are told"
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert TXN_SPILL_BYTES < TXN_MEMORY_BYTES_MAX < TXN_BUFFER_BYTES_MAX

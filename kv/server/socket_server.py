@@ -171,6 +171,7 @@ class ServerConnection(asyncio.Protocol):
         "book",
         "certificate",
         "challenge",
+        "doubted",
         "greeted",
         "identity",
         "metering",
@@ -191,6 +192,7 @@ class ServerConnection(asyncio.Protocol):
         self.proved = False  # it is a node's, or a proxy's; see kv.base.rpc.node_proof
         self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
         self.book: Book | None = None  # that its rights are read from
+        self.doubted: Book | None = None  # that the last look found to be newer than that
         self.rights: Rights | None = None  # None: everything that is no order
         self.author = NOBODY  # whose commands it sends
         self.account = server.nobody  # whom it counts for …
@@ -220,6 +222,11 @@ class ServerConnection(asyncio.Protocol):
         self._turn_ends = 0.0
         self._fd = -1  # of the socket, while it is heard between slices (timestamp_connections.py)
         self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
+
+    @property
+    def waits(self) -> bool:
+        """For the answer to a request."""
+        return self._in_flight > 0
 
     @property
     def peer(self) -> str:
@@ -907,6 +914,22 @@ class SocketServer:
     def stale(self, conn: ServerConnection) -> bool:
         """Whether its rights must be looked at again."""
         return not conn.proved and self.gate is not None and conn.book is not self.gate.book
+
+    def review(self) -> None:
+        """Who waits for something asks no more: he is told so, too, that he may not go on. What was
+        just sent has the time between two looks for its answer: it may have brought that about.
+        """
+        gate = self.gate
+        if gate is None or gate.book is None:
+            return
+        for conn in [one for one in self._connections if one.waits and self.stale(one)]:
+            if conn.doubted is not gate.book:
+                conn.doubted = gate.book
+                continue
+            try:
+                self._review(conn, gate)
+            except KvorumError as error:
+                conn.end(error)
 
     def _review(self, conn: ServerConnection, gate: Gate) -> None:
         """What it may from now on, as the book is another one. Raises Unauthenticated, Unavailable:

@@ -109,6 +109,7 @@ class Doors:
             time=store.clock,
         )
         self.native.believes = self._believes
+        self._node.guard.followers.append(self.native.review)
         if stamps is not None:
             self.native.on_login_failed = stamps.login_failed
         store.cluster.on_cut = self.native.cut

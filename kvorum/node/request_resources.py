@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kv.base.errors import Busy
-from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
+from kv.base.rights import CLUSTER, Action, Book, Identity, Kind, Resource, may
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.base.wire_row import WireRow
 from kv.server.connection_rights import Needs
-from kvorum.api.submissions import is_own, needed, scheduled
+from kvorum.api.submissions import is_own, needed
+from kvorum.native.native_admin import OWNER
 from kvorum.node.procedure_rights import is_about_one
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
+from procedures.engine.records import Record
 from procedures.pools import messages
 from procedures.pools.bulk import BULK
 from procedures.pools.crew import Crew
@@ -34,7 +35,7 @@ from procedures.verbs import (
 )
 from tso.verbs import SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
-_AGAIN_MS: Final = 20
+_SUBMIT: Final = frozenset({Action.SUBMIT})
 
 
 class Named:
@@ -54,7 +55,8 @@ class Named:
     def __call__(self, verb: Verb, row: WireRow, user: str) -> Needs | None:
         if verb.number < NODE_METHODS:
             crew = self._crew()
-            return [*map(_runs, pools_of(crew, user, verb, row)), *_begun(crew, verb, row)]
+            begun = _begun(crew, verb, row, user, self._book())
+            return [*map(_runs, pools_of(crew, user, verb, row)), *begun]
         if verb.number == WORK_ENTER:
             entry = messages.entry(row[verb.at("registration")])
             return map(_runs, self._crew().pools_named(entry))
@@ -81,7 +83,7 @@ class Named:
         return ((frozenset({verb.right(row[verb.args_at :])}), resource),)
 
     def _controlled(self, what: str, said: dict[str, object]) -> Needs:
-        """What changes queues, schedules, rules and pauses, as over HTTP."""
+        """What changes queues, rules and pauses, as over HTTP."""
         name = said.get("name")
         named = name if isinstance(name, str) else ""
         operates = frozenset({Action.OPERATE})
@@ -103,19 +105,6 @@ class Named:
                 return ((operates, Resource(Kind.PROCEDURE_TYPE, named)),)
             case _:
                 pass
-        if what.startswith("schedule."):
-            schedules = self._current().schedules
-            assert schedules is not None, "a node's executor has rows"
-            there = schedules.starts(named)
-            if there is None:
-                raise Busy(
-                    "this node has just become the master and reads the schedules; ask again",
-                    details={"what": "master", "retry_after_ms": _AGAIN_MS},
-                )
-            starts = [(said.get("procedure"), said.get("args"))] if what == "schedule.set" else []
-            if there[0] or not starts:  # it is changed: taken from whoever has set it
-                starts.append(there)
-            return [need for type_, args in starts for need in scheduled(type_, args)]
         return ((operates, Resource(Kind.PROCEDURE_TYPE)),)
 
     def _crew(self) -> Crew:
@@ -142,14 +131,33 @@ class Named:
         return None
 
 
-def _begun(crew: Crew, verb: Verb, row: list[object]) -> Needs:
-    """A master runs the database's own procedures with all rights, whoever wrote their records."""
+def _begun(crew: Crew, verb: Verb, row: list[object], user: str, book: Book | None) -> Needs:
+    """A master runs the database's own procedures with all rights, whoever wrote their records; and
+    a child of another's type is run by another's worker, in the name of its parent's owner.
+    """
     told = {record.id: record for record in written(verb, row)}
     check_found_by(crew, verb, row, told)
     for record in told.values():
         check_kin(crew, record)
         if is_own(record.name):
             yield from needed(record.name, plain_data.read(record.args, "args"))
+        elif not crew.lives(record.id):
+            yield from _started(crew, record, user, book)
+
+
+def _started(crew: Crew, record: Record, user: str, book: Book | None) -> Needs:
+    """What the worker of this user needs to begin it: nothing, if whoever has submitted its parent
+    may submit that type, or if it works for that type, too; else he must have that right himself.
+    """
+    type_, owner = Resource(Kind.PROCEDURE_TYPE, record.name), record.owner
+    if book is None:
+        return
+    if owner == OWNER and not book.knows(OWNER):
+        return  # nobody's: of before the first user, or of a node itself
+    if may(Identity(owner, "submitter"), _SUBMIT, type_, book) is None:
+        return
+    pool = crew.pool_serving(user, record.name)
+    yield (_SUBMIT, type_) if pool is None else _runs(pool)
 
 
 def _runs(pool: str) -> tuple[frozenset[Action], Resource]:

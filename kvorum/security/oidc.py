@@ -91,6 +91,12 @@ class Issuer:
         self._verified[digest] = (user, float(claims["exp"]))
         return user
 
+    def lasts(self, token: str) -> bool:
+        """Whether one that was verified has not expired since; one that was long ago has not."""
+        digest = hashlib.sha256(token.encode()).digest()
+        _, ends = self._verified.get(digest, ("", math.inf))
+        return self._now_s() < ends + LEEWAY_S
+
     async def of_login(self, token: str, client: str, nonce: str) -> str:
         """The user whose ID token it is, issued to that client for the login of that nonce. Raises
         Unauthenticated, Unavailable (no keys yet).

@@ -60,26 +60,37 @@ _NOT_COMMITTED: Final = {
 
 
 class _Time:
-    """What a request has, all its statements together, whatever statement_timeout says."""
+    """What a request has, all its statements together, whatever statement_timeout says, and as long
+    as who asks may go on.
+    """
 
     def __init__(self, session: Session, timeout_ms: int) -> None:
-        self._session, self._timeout_ms, self._over = session, timeout_ms, False
+        self._session, self._timeout_ms, self._over = session, timeout_ms, ""
+        self.lost: KvorumError | None = None  # why who asked may not go on
 
     def ends(self) -> None:
-        self._over = True
+        self._over = f"its timeout_ms, {self._timeout_ms}, have passed"
         self._session.cancel()
+
+    def left(self, gone: asyncio.Task[KvorumError | None]) -> None:
+        if not gone.cancelled():
+            self.lost = gone.result()
+            self._over = "nobody waits for it" if self.lost is None else self.lost.message
+            self._session.cancel()
 
     def check(self) -> None:
         """Raises SqlError (57014)."""
         if self._over:
-            raise SqlError(QUERY_CANCELED, f"its timeout_ms, {self._timeout_ms}, have passed")
+            raise SqlError(QUERY_CANCELED, self._over)
 
-    def told(self, error: SqlError) -> SqlError:
+    def told(self, error: SqlError, offset: int) -> KvorumError:
         """Why what was cancelled has ended."""
         if not self._over or error.sqlstate != QUERY_CANCELED:
-            return error
-        words = f"the request was cancelled: its timeout_ms, {self._timeout_ms}, have passed"
-        return SqlError(QUERY_CANCELED, words)
+            return _told(error, offset)
+        words = f"the request was cancelled: {self._over}"
+        if self.lost is not None:
+            return type(self.lost)(words, details={"sqlstate": error.sqlstate})
+        return _told(SqlError(QUERY_CANCELED, words), offset)
 
 
 class Statements:
@@ -99,10 +110,11 @@ class Statements:
         read_only: bool,
         rows_max: int,
         timeout_ms: int,
-        left: Callable[[], Coroutine[object, None, None]],
+        left: Callable[[], Coroutine[Any, Any, KvorumError | None]],
     ) -> dict[str, Any]:
-        """What the last statement of a text answered. `left`: ends when nobody waits any more; what
-        runs is cancelled then. Raises KvorumErrors, with SQL's fields in `details`.
+        """What the last statement of a text answered. `left`: ends when nobody waits any more
+        (None), or who asks may not go on (why); what runs is cancelled then. Raises KvorumErrors,
+        with SQL's fields in `details`.
         """
         who = identity.name
         if self._running.total() >= SQL_HTTP_STATEMENTS_MAX:
@@ -125,7 +137,7 @@ class Statements:
             loop, time = asyncio.get_running_loop(), _Time(session, timeout_ms)
             over = loop.call_later(timeout_ms / 1000, time.ends)
             gone = loop.create_task(left())
-            gone.add_done_callback(lambda done: None if done.cancelled() else session.cancel())
+            gone.add_done_callback(time.left)
             try:
                 return await self._run(session, statement, rows_max, time)
             finally:
@@ -153,13 +165,13 @@ class Statements:
             time.check()
             await session.sync()
         except Exception as error:  # noqa: BLE001 - the boundary, as the wire's: bugs are told, too
-            told = time.told(as_sql_error(error))
-            await session.failed(told)
+            failed = as_sql_error(error)
+            await session.failed(failed)
             try:
                 await session.sync()
             except SqlError as worse:
                 log.debug("the end of a statement that failed: %s", worse)
-            raise _told(told, offset) from None
+            raise time.told(failed, offset) from None
         notices = [
             {"severity": one.severity, "message": one.message} for one in session.channel.notices
         ]

@@ -147,6 +147,7 @@ class ProcedureType:
     needs: Needs = ()  # what it takes of a worker
     pinned: bool = False  # what began with this version ends with it
     since_ms: int = 0  # when workers declared it
+    user: str = ""  # whose worker was the first to; "" = nobody's in particular
     replaying: bool = False  # only its code says whether it fits what a record has stored
     args: typed_values.Shape | None = None
     result: typed_values.Shape | None = None
@@ -283,6 +284,8 @@ class Registry:
         """A version that nobody needs; others of its name stay."""
         for known in (self._types, self._elsewhere):
             known.get(name, {}).pop(version, None)
+            if not known.get(name, True):
+                del known[name]
 
     def beside(self, described: ProcedureType) -> ProcedureType:
         """The same with the steps and undo methods that others declared under this version: there

@@ -183,6 +183,8 @@ class Dealing:
         ] = {}  # version by code → when somebody came or went
         self._care_at = inf  # a look at these
         self._coming: list[Entry] = []  # who enters at this moment
+        self._sizes: dict[tuple[str, int], tuple[str, int]] = {}
+        """Of types that workers have declared: whose each is, and the bytes of its description."""
         self._declaring = asyncio.Lock()  # rows of types, and what is known of them, move together
         self._untold: Counter[int] = Counter()  # procedure → rows of an index without its record
 

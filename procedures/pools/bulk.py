@@ -6,7 +6,9 @@ of a page have one key and, of a type, one entry of the audit (engine/audit.py),
 so one that is repeated after a crash is done, and counted, once. Those that were submitted
 after it began are left alone, and so are the database's own, unless the filter names their type,
 and procedures of this type. Who cannot be acted on (it has ended meanwhile, it is past its point of
-no return) is counted, with the first reasons.
+no return) is counted, with the first reasons. One that cannot be acted on now (a lock is held, or
+its outcome is unknown) holds up nobody: it is tried again, by the same key, after all others, up to
+BULK_ACTION_ROUNDS_MAX times with pauses, and then told of with its error among the refused.
 
 Result: {matched, changed, unchanged, refused, errors: [{procedure, code, message}, …]}.
 """
@@ -21,7 +23,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from procedures.engine import surgery
 from procedures.engine.context import StepContext
 from procedures.engine.filters import FIELDS
-from procedures.engine.procedure import Lock, Outcome, done, next
+from procedures.engine.procedure import Lock, Outcome, done, next, suspend
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 
@@ -134,32 +136,48 @@ class Bulk:
     async def act(self, ctx: StepContext) -> Outcome:
         # Whoever has submitted it: the arguments of one that control.py has not made may lie.
         args, acts, state = {**checked(ctx.args), "actor": ctx.owner}, self._acts(), ctx.state
+        late = state.pop("late", {})  # by id the page whose key they have, in a later round
         for id in state["page"]:
-            await self._one(acts, args, id, ctx)
+            await self._one(acts, args, id, ctx, late.get(str(id)))
         token = state["token"]
         ctx.progress(0.0 if token else 1.0, f"{state['matched']} looked at")
         if token:
             return next("find")
+        if left := state.pop("left", None):
+            state["late"], state["page"] = left, [int(id) for id in left]
+            state["round"] = state.get("round", 0) + 1
+            return suspend(then="act", timeout_ms=limits.BULK_ACTION_PAUSE_MS << (state["round"] - 1))
         return done({**{name: state[name] for name in _COUNTS}, "errors": state.get("errors", [])})
 
-    async def _one(self, acts: Acts, args: dict[str, Any], id: int, ctx: StepContext) -> None:
+    async def _one(
+        self, acts: Acts, args: dict[str, Any], id: int, ctx: StepContext, page: int | None
+    ) -> None:
+        """`page`: which it was on, of one that is tried again; None: it is tried first."""
         state = ctx.state
-        state["matched"] += 1
+        state["matched"] += page is None
+        page = state["pages"] if page is None else page
         try:
             if args["what"] == "forget":
                 await acts.forget(id)
                 changed = True
             else:
-                what, said = request(args, id, f"bulk/{ctx.id}/{state['pages']}")
+                what, said = request(args, id, f"bulk/{ctx.id}/{page}")
                 found = await acts.do(what, said)
                 changed = bool(found.get("changed", True))  # a signal that was sent is its own
             state["changed" if changed else "unchanged"] += 1
         except KvorumError as error:
-            if error.disposition != "no":
+            for_good = error.disposition == "no"
+            if error.disposition == "reroute":
                 raise  # the step runs again
+            if not for_good and state.get("round", 0) < limits.BULK_ACTION_ROUNDS_MAX:
+                left = state.setdefault("left", {})
+                if len(left) >= limits.BULK_ACTION_LEFT_MAX:
+                    raise  # it is hardly about this one
+                left[str(id)] = page
+                return
             state["refused"] += 1
             errors = state.setdefault("errors", [])
-            if len(errors) < _ERRORS_SHOWN:
+            if len(errors) < _ERRORS_SHOWN * (1 if for_good else 2):
                 message = error.message[: limits.NONCE_CHARS_MAX]
                 errors.append({"procedure": str(id), "code": error.code, "message": message})
 

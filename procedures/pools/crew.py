@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -38,6 +38,7 @@ from kv.base.errors import (
     InvalidArgument,
     KvorumError,
     Refused,
+    TooLarge,
     Unavailable,
     from_wire,
 )
@@ -79,6 +80,15 @@ _AWAY_S: Final = 10.0  # a version that nobody has for so long may be passed by 
 _PASSED: Final = 1  # as if it had been declared long ago
 
 
+class _Full(NamedTuple):
+    """More than may be known of what workers declare; of a user, "" = of all."""
+
+    what: str
+    user: str
+    limit: int
+    actual: int
+
+
 class Crew(Dealing):
     """The workers of one executor."""
 
@@ -86,7 +96,9 @@ class Crew(Dealing):
     async def resume(self) -> None:
         """What the store knows: types, limits, and workers that may still hold something."""
         async for _key, value, _ in rows.every(self._rows, rows.ALL_TYPES):
-            self._types.learn(remote_type(messages.description(value)))
+            known = messages.description(value)
+            self._types.learn(remote_type(known))
+            self._sizes[known.name, known.version] = known.user, len(value)
         async for key, value, _ in rows.every(self._rows, rows.ALL_DEPLOYS):
             self._types.deploys[rows.name_in(key)] = messages.deploy(value)
         for declared in self._types.types():
@@ -284,11 +296,16 @@ class Crew(Dealing):
             for description in entry.types:
                 known = self._types.exact(description.name, description.version)
                 since_ms = 0 if known is None or known.since_ms == _PASSED else known.since_ms
-                news.append((known, structs.replace(description, since_ms=since_ms)))
-            await self._keep_types(news)
+                user = (known.user if known is not None else "") or entry.user
+                news.append((known, structs.replace(description, since_ms=since_ms, user=user)))
+            await self._keep_types(news, entry.user)
 
-    async def _keep_types(self, said: Sequence[tuple[ProcedureType | None, Description]]) -> None:
-        """Those that say another thing than what is known. `since_ms` 0: it is declared now."""
+    async def _keep_types(
+        self, said: Sequence[tuple[ProcedureType | None, Description]], user: str = ""
+    ) -> None:
+        """Those that say another thing than what is known. `since_ms` 0: it is declared now.
+        `user`: who declares them. Raises TooLarge, Refused (TYPES_FULL): nothing is kept.
+        """
         news = []
         for known, description in said:
             since_ms = description.since_ms or self._clock.now_ms()
@@ -297,8 +314,14 @@ class Crew(Dealing):
             if known is None or described(known, description.pool) != description:
                 news.append(description)
         ops = [put(rows.type_(one.name, one.version), messages.encode(one)) for one in news]
+        sizes = {
+            (one.name, one.version): (one.user, len(op.value or b""))
+            for one, op in zip(news, ops, strict=True)
+        }
+        await self._make_room(user, sizes)
         for at in range(0, len(ops), 100):
             await self._rows.write(ops[at : at + 100])
+        self._sizes |= sizes
         for description in news:
             declared = remote_type(description)
             self._types.learn(declared)
@@ -306,6 +329,66 @@ class Crew(Dealing):
         if news:
             for hand in self.hands.values():
                 self._tell(hand, Types(0, messages.encode(news)))
+
+    async def _make_room(self, user: str, sizes: dict[tuple[str, int], tuple[str, int]]) -> None:
+        """For descriptions of so many bytes: what nobody needs is forgotten, if there are too many;
+        whoever has it declares it when he comes again. Raises TooLarge, Refused (TYPES_FULL).
+        """
+        for (name, version), (_, size) in sizes.items():
+            if size > limits.WORKER_TYPE_BYTES_MAX:
+                limit = limits.WORKER_TYPE_BYTES_MAX
+                raise TooLarge(
+                    f"procedure {name}, version {version}: its description, with all steps and "
+                    f"undo methods that this version ever had, has {size} bytes, the limit is "
+                    f"{limit}; "
+                    "declare fewer or shorter ones, or give it another version",
+                    details={"what": "description of a type", "limit": limit, "actual": size},
+                )
+        if (full := self._full(user, sizes)) is None:
+            return
+        entries = [*self._coming, *(hand.entry for hand in self.hands.values())]
+        entries += [entry for _, entry in self._expected.values()]
+        there = {(one.name, one.version) for entry in entries for one in entry.types}
+        whose = {full.user, user} if full.user else {one for one, _ in self._sizes.values()}
+        mine = {key for key, (of, _) in self._sizes.items() if of in whose}
+        needed = {
+            (name, version)
+            for name in {name for name, _ in mine}
+            for version in self._needed(name, there)
+        }
+        for name, version in sorted(mine - needed - sizes.keys()):
+            await self._forget_type(name, version)
+        if (full := self._full(user, sizes)) is not None:
+            of_user = f" of {full.user!r}" if full.user else ""
+            raise Refused(
+                f"{full.actual} {full.what}{of_user} would be known, the limit is {full.limit}, "
+                "and all others are served, run or named by settings: declare fewer types, "
+                "shorter ones, or fewer versions of them",
+                code="TYPES_FULL",
+                details={"what": full.what, "limit": full.limit, "actual": full.actual},
+            )
+
+    def _full(self, user: str, sizes: dict[tuple[str, int], tuple[str, int]]) -> _Full | None:
+        """What there would be too much of, with these, that there is not so much of now."""
+        then = self._sizes | sizes
+        bounds = [("", limits.TYPES_KNOWN_MAX, limits.TYPES_KNOWN_BYTES_MAX)]
+        if user:
+            bounds.append((user, limits.TYPES_OF_USER_MAX, limits.TYPES_OF_USER_BYTES_MAX))
+        for of, *most in bounds:
+            before = [size for whose, size in self._sizes.values() if whose == of or not of]
+            after = [size for whose, size in then.values() if whose == of or not of]
+            counted = (len(before), len(after)), (sum(before), sum(after))
+            whats = ("types and versions of workers", "bytes of types of workers")
+            for what, limit, (had, has) in zip(whats, most, counted, strict=True):
+                if has > max(limit, had):
+                    return _Full(what, of, limit, has)
+        return None
+
+    async def _forget_type(self, name: str, version: int) -> None:
+        await self._rows.write([delete(rows.type_(name, version))])
+        self._types.forget(name, version)
+        self._sizes.pop((name, version), None)
+        self._away.pop((name, version), None)
 
     async def _care_for_versions(self) -> None:
         """Of those by code: the newest that somebody has is the newest; what was declared after it,
@@ -334,9 +417,7 @@ class Crew(Dealing):
                 gone += [(name, version) for version in old if version not in needed]
             await self._keep_types(passed)
             for name, version in gone:
-                await self._rows.write([delete(rows.type_(name, version))])
-                self._types.forget(name, version)
-                self._away.pop((name, version), None)
+                await self._forget_type(name, version)
 
     def _watch_versions(self, entry: Entry) -> None:
         """Somebody has come or gone who had these."""
@@ -428,15 +509,15 @@ class Crew(Dealing):
         if hand is not None and hand.epoch == epoch and user in ("", hand.entry.user):
             await self._bury(hand)
 
-    def pool_of(self, user: str, first: int, last: int) -> str | None:
-        """That of a worker of this user which has all these procedures now, or whose procedure has
-        them as children. None: there is none.
+    def pool_of(self, user: str, first: int, last: int, *, kin: bool = True) -> str | None:
+        """That of a worker of this user which has all these procedures now, or (`kin`) whose
+        procedure has them as children. None: there is none.
         """
         live = self._roster.get(first)
         hand = None if live is None else self.hands.get(live.worker)
         if first == last and hand is not None and hand.entry.user == user and first in hand.held:
             return hand.entry.pool
-        for hand in self.hands.values():
+        for hand in self.hands.values() if kin else ():
             if hand.entry.user != user:
                 continue
             for id in hand.held:
@@ -496,6 +577,17 @@ class Crew(Dealing):
         """That of a worker of this user that may begin a procedure by this id, as a child."""
         for hand in self.hands.values():
             if hand.entry.user == user and any(id in given for given in hand.ids):
+                return hand.entry.pool
+        return None
+
+    def lives(self, id: int) -> bool:
+        """Whether it is there, and has not ended."""
+        return self._roster.get(id) is not None
+
+    def pool_serving(self, user: str, name: str) -> str | None:
+        """That of a worker of this user that runs this type. None: there is none."""
+        for hand in self.hands.values():
+            if hand.entry.user == user and any(one.name == name for one in hand.entry.types):
                 return hand.entry.pool
         return None
 

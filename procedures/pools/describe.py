@@ -55,6 +55,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         since_ms=declared.since_ms,
         replaying=declared.replaying,
         attributes=tuple(sorted(declared.attributes.items())),
+        user=declared.user,
     )
 
 
@@ -103,6 +104,7 @@ def remote_type(description: Description) -> ProcedureType:
         typed=description.typed,
         validators=MappingProxyType(dict.fromkeys(description.validators, _elsewhere)),
         attributes=MappingProxyType(dict(description.attributes)),
+        user=description.user,
     )
 
 

@@ -59,6 +59,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     since_ms: int = 0  # when it was declared: the master says that
     replaying: bool = False  # its code says whether it fits a record
     attributes: tuple[tuple[str, str], ...] = ()  # name, kind
+    user: str = ""  # whose worker was the first to declare it: the master says that
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

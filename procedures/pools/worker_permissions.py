@@ -8,6 +8,9 @@ so whoever is asked about a row knows.
                                                says (`check_found_by`)
     LOCKS                                      a grant goes with who held it; only masters give one
 
+Children are read, not written: they are somebody else's, perhaps of another pool. Only one that has
+ended goes back with its parent, and never to a success.
+
 A child begins with its parent's step: its record is new, by an id that the worker was given
 (WORK_IDS), and names a parent that the worker has. What its record, or the worker's own, says that
 it is (`written`) decides what a master does with it: so whoever lets it pass looks at that, too.
@@ -21,10 +24,12 @@ from typing import Any, Final, NamedTuple
 from kv.base import system
 from kv.base.errors import Corruption, Forbidden, InvalidArgument
 from kv.base.keys import table_prefix
-from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, PUT
+from kv.base.methods import DELETE, OP_CHECK, OP_DELETE, OP_PUT, PUT
+from kv.base.rights import Action
 from kv.base.verbs import Touches, Verb
 from kv.server.connection_rights import keys_of
 from procedures.engine import attributes, records, search_rows
+from procedures.engine.procedure import State
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew
 
@@ -35,6 +40,8 @@ class Span(NamedTuple):
     first: int
     last: int
     new: bool = False  # whether a procedure begins by it
+    own: bool = False  # children of what a worker has do not count …
+    back: bool = False  # … but for one that has ended, and goes back
 
 
 class Told(NamedTuple):
@@ -45,14 +52,17 @@ class Told(NamedTuple):
 
 _LOCKS: Final = table_prefix(system.LOCKS)
 _DONE: Final = table_prefix(system.WORKERS) + b"\x07"
+_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
 _FOUND_BY: Final = frozenset({attributes.INDEX, search_rows.ENDED})
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
+_DUE: Final = table_prefix(system.RUNNABLE) + b"\x02"
+_STEPS: Final = table_prefix(system.PROCEDURE_STEPS)
 _ID_AT: Final = {
     _RECORDS: 4,
-    table_prefix(system.PROCEDURE_STEPS): 4,
+    _STEPS: 4,
     _LIVE: 5,
-    table_prefix(system.RUNNABLE) + b"\x02": 13,
+    _DUE: 13,
     **{table_prefix(system.WORKERS) + bytes([family]): 5 for family in (5, 6, 7, 9, 10)},
 }
 """Where the id of a procedure is in a key that begins so."""
@@ -131,7 +141,8 @@ def _pool(crew: Crew, user: str, span: Span | Told | None) -> str:
         pool = None if span is None else crew.pool_of(user, span.first, span.last)
         pool = pool or crew.pool_telling(user, key)
     elif span is not None:
-        of = crew.pool_of(user, span.first, span.last)
+        kin = not span.own or (span.back and not crew.lives(span.first))
+        of = crew.pool_of(user, span.first, span.last, kin=kin)
         pool = crew.pool_of_new(user, span.first) if span.new else of
     if pool is None:
         raise Forbidden(
@@ -149,28 +160,38 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | Told | None]:
         yield _range(start, end)
     if verb.touches is Touches.OPS:
         yield from map(_point, options.get("reads", ()))
-        for kind, key, value, cond, *_ in _not_born(row[verb.at(verb.keys)]):
-            if key[:4] == _LOCKS:
-                if kind != OP_CHECK:
-                    yield _id(key, len(key) - 8) if kind == OP_DELETE else None
-            elif kind == OP_PUT and key[:5] == _LIVE:
-                continue  # it says no more than that somebody is to be looked for
-            elif key[:5] in _FOUND_BY:
-                yield _id(key, len(key) - 8)
-            elif kind == OP_PUT and key[:5] == _DONE:
-                yield Told(key)
-            elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
-                yield from _kin(value)
-                yield None if (child := _id(key, 4)) is None else child._replace(new=True)
-            else:
-                yield _point(key)
+        yield from _of_ops(row[verb.at(verb.keys)])
     elif verb.touches is Touches.RANGE:
         at = verb.at(verb.keys)
-        yield _range(row[at], row[at + 1])
+        span = _range(row[at], row[at + 1])
+        writes = verb.action is not Action.READ
+        yield span._replace(own=True) if span is not None and writes else span
     elif verb.touches is Touches.ROWS:
         yield None  # packed ones do not say which they are, and no worker sends any
+    elif verb.number in (PUT, DELETE):
+        yield from (_owned(key, b"") for key in keys_of(verb, row))
     else:
         yield from map(_point, keys_of(verb, row))
+
+
+def _of_ops(ops: list[Any]) -> Iterator[Span | Told | None]:
+    for kind, key, value, cond, *_ in _not_born(ops):
+        if key[:4] == _LOCKS:
+            if kind != OP_CHECK:
+                yield _id(key, len(key) - 8) if kind == OP_DELETE else None
+        elif kind == OP_PUT and key[:5] == _LIVE:
+            continue  # it says no more than that somebody is to be looked for
+        elif key[:5] in _FOUND_BY:
+            yield _id(key, len(key) - 8)
+        elif kind == OP_PUT and key[:5] == _DONE:
+            yield Told(key)
+        elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
+            yield from _kin(value)
+            yield None if (child := _id(key, 4)) is None else child._replace(new=True)
+        elif kind == OP_CHECK:
+            yield _point(key)
+        else:
+            yield _owned(key, value if kind == OP_PUT else b"")
 
 
 def _not_born(ops: list[Any]) -> list[Any]:
@@ -193,6 +214,20 @@ def _kin(value: bytes) -> Iterator[Span | None]:
 def _point(key: bytes) -> Span | None:
     at = _ID_AT.get(key[:4]) or _ID_AT.get(key[:5])
     return None if at is None else _id(key, at)
+
+
+def _owned(key: bytes, value: bytes) -> Span | None:
+    """Whose row is written."""
+    span = _point(key)
+    if span is None or not key.startswith((_RECORDS, _STEPS, _LIVE, _DUE)):
+        return span
+    back = False
+    if value and key[:4] == _RECORDS:
+        try:
+            back = records.decode(value, "a child").state in _BACK
+        except (Corruption, TypeError):  # `written` says so
+            back = False
+    return span._replace(own=True, back=back)
 
 
 def _range(start: bytes, end: bytes) -> Span | None:

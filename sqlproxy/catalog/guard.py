@@ -51,6 +51,10 @@ class Issuer(Protocol):
         """The user's name. Raises Unauthenticated, Unavailable."""
         ...
 
+    def lasts(self, token: str, /) -> bool:
+        """Whether one that was right has not expired since."""
+        ...
+
 
 class Guard:
     """Of one process."""
@@ -68,6 +72,8 @@ class Guard:
         self._trusts = trusts
         self.issuer: Issuer | None = None
         self.book: Book | None = None  # replaced, never changed
+        self.followers: list[Callable[[], None]] = []
+        """Each looks, after every look of `run`, whether what goes on may go on."""
         self._reader, self._clock, self._in_thread = reader, clock, in_thread
         self._stamp: tuple[int, tuple[tuple[bytes, bytes], ...]] | None = None
         self._looked_ms = 0
@@ -90,6 +96,8 @@ class Guard:
             known = self.book
             if known is not None and known.closed and self._age_ms() > KNOWN_MS_MAX:
                 self.book = self._stamp = None
+            for follow in self.followers:
+                follow()
             await pause(LOOK_MS / 1_000)
 
     async def look(self) -> None:
@@ -180,6 +188,10 @@ class Guard:
             if token is None or 0 < token.expires_ms <= self._clock.now_ms():
                 return False
         return self._may_log_in(identity.name)
+
+    def lasts(self, token: str) -> bool:
+        """Of one that was right: whether it is, if it is an issuer's, within its time."""
+        return self.issuer is None or token.count(".") != 2 or self.issuer.lasts(token)
 
     async def by_token(self, text: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""

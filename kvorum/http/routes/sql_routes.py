@@ -63,6 +63,7 @@ async def run_sql(asked: Asked, me: Me, here: Here, body: Statement) -> Plain:
     details have `sqlstate` and, if they are known, `position` (a character of the text, from 1),
     `detail` and `hint`.
     """
+    asked.changes = body.read_only is False
     if here.sql is None:
         raise Unavailable("this node serves no SQL: its role sql is switched off; ask another one")
     return await here.sql(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
@@ -28,7 +29,7 @@ from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.server.connection_turns import turn_of
 from kvorum.http.wire.console_sessions import Visits
-from kvorum.http.wire.request import Request, Scope
+from kvorum.http.wire.request import May, Request, Scope
 from procedures.pools.inbox import owner_of
 from sqlproxy.catalog.guard import Guard
 
@@ -39,6 +40,11 @@ _LOOKED_UP: Final = ("{id}", "<token>", "{schedule}", "<paused>", "{paused}")
 """What only a look says."""
 _CHANGED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
 Certificate = Callable[[Scope], str]
+Need = tuple[frozenset[Action], Resource]
+ENDED: Final = (
+    "what you logged in with does not count any more: it was revoked or has expired, or this "
+    "cluster has users by now. Log in again"
+)
 
 
 def certificate_of(scope: Scope) -> str:
@@ -81,6 +87,7 @@ class Door:
         self._as_of: Book | None = None
         self._permits: dict[Identity | bytes, Permit] = {}
         self._allowed: set[tuple[Permit, frozenset[Action], Resource | tuple[str, str]]] = set()
+        self._under_way: set[Request] = set()
         self.trusting = guard.trusting
         self.tenants = guard.tenants
 
@@ -92,7 +99,7 @@ class Door:
         if self._guard.book is self._as_of is not None:
             permit = self._permits.get(_said(request))
         if permit is None or not self._guard.stands(permit.identity):
-            await self.look_again(request)
+            await self._look(request)
         else:
             request.identity, request.may = permit.identity, permit
             who = permit.identity
@@ -100,6 +107,9 @@ class Door:
         use = self._guard.use(request.identity)
         use.begin()
         request.use, request.tenants = use, self.tenants
+        if request.identity.credential == "password":
+            request.mark = self._guard.mark(request.identity.name)
+        self._under_way.add(request)
         (account,) = use.accounts
         turns, turn = self.tenants.turns, turn_of(request.scope)
         if turn is not None and turn.asked(account, _said(request), turns):
@@ -108,10 +118,8 @@ class Door:
         if account.worked_us > account.free_us and turns.over(account):
             await turns.turn(account, TENANT_WAITING_MAX)
 
-    async def look_again(self, request: Request) -> None:
-        """The same for one that lasts: a credential may have ended, or the first user come. Raises
-        Unauthenticated, Busy, Unavailable.
-        """
+    async def _look(self, request: Request) -> None:
+        """Raises Unauthenticated, Busy, Unavailable."""
         if self.trusting(request.address):
             return
         request.identity = who = await self._identity(request)
@@ -123,11 +131,43 @@ class Door:
 
     def leave(self, request: Request) -> None:
         """It has ended, whatever came of it."""
+        self._under_way.discard(request)
         use, request.use = request.use, None
         if use is not None:
             use.accounts[0].worked_us += request.bytes // BYTES_PER_US
             use.spend(rows=request.rows, size=request.bytes)
             use.end()
+
+    def check_still(self, request: Request) -> None:
+        """Of one that lasts: a credential may have ended, a right been taken away, or the first
+        user come. Raises Unauthenticated, Forbidden, Unavailable.
+        """
+        guard, who = self._guard, request.identity
+        stands = guard.stands(who)
+        if who.credential == "password":
+            stands = stands and guard.mark(who.name) == request.mark
+        elif who.credential == "oidc":
+            token = _said(request).partition(b" ")[2].strip().decode("latin-1")
+            stands = stands and guard.lasts(token)
+        if not stands:
+            raise Unauthenticated(ENDED)
+        if request.still is not None:
+            request.still()
+
+    def review(self) -> None:
+        """Whoever may not go on is told so. What changes something has the time of another look to
+        answer: it may have brought that about, as who gives back the token that he comes with.
+        """
+        for request in list(self._under_way):
+            try:
+                self.check_still(request)
+            except (Forbidden, Unauthenticated) as error:
+                if request.changes and not request.doubted:
+                    request.doubted = True
+                elif request.lost is None:
+                    request.lose(error)
+            except KvorumError:
+                pass  # nothing can be said now
 
     def _follow_book(self) -> None:
         """What is remembered is as of this one."""
@@ -200,7 +240,7 @@ class Door:
             await self._check_schedule(request, right, path, body)
             return
         actions, resource = frozenset({right.action}), await self._resource(right, path, body)
-        needs = [(actions, resource)]
+        needs: list[Need] = [(actions, resource)]
         if right.action is Action.SUBMIT and is_own(resource.name):
             args = body if right.name == "{name}" else None  # else: of one that runs already
             needs = [*needed(resource.name, args)]
@@ -209,13 +249,10 @@ class Door:
                 needs += signalled(body, {} if book is None else book.tables)
         if right.action is Action.OPERATE and right.name == "{id}" and restated(body):
             needs.append((frozenset({Action.SUBMIT}), resource))
-        try:
-            for actions, resource in needs:
-                request.may(actions, resource)
-        except Forbidden as error:
-            if right.name not in _LOOKED_UP:
-                raise
-            raise _unseen(error, right) from None
+        ask = partial(_ask, request.may, needs, right)
+        ask()
+        request.changes = request.changes and right.action is not Action.READ
+        request.still = None if request.changes else ask
 
     async def _check_schedule(
         self, request: Request, right: Right, path: Mapping[str, str], body: object
@@ -300,13 +337,28 @@ class Door:
                 return CLUSTER
 
 
+def _ask(may: May, needs: list[Need], right: Right) -> None:
+    """Raises Forbidden, Unauthenticated, Unavailable."""
+    try:
+        for actions, resource in needs:
+            may(actions, resource)
+    except Forbidden as error:
+        if right.name not in _LOOKED_UP:
+            raise
+        raise _unseen(error, right) from None
+
+
 def _unseen(error: Forbidden, right: Right) -> Forbidden:
-    """Without the name of what was looked up, which may be nothing."""
+    """Without the name of what was looked up, nor what that needs: it may be nothing."""
     action = Action.SUBMIT if error.details["missing"] == [Action.SUBMIT] else right.action
     return Forbidden(
         f"{error.details['user']!r} may not {action} the {right.kind} of that: an admin can grant "
         "it",
-        details={**error.details, "resource": f"the {right.kind} of {right.name[1:-1]}"},
+        details={
+            **error.details,
+            "missing": [action],
+            "resource": f"the {right.kind} of {right.name[1:-1]}",
+        },
     )
 
 

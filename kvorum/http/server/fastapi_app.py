@@ -101,6 +101,7 @@ class ColdApi:
                 query.done()
             right = _RIGHTS[raw.method, route.path]
             if right.action is not None:
+                raw.task = asyncio.current_task()
                 await self._door.enter(raw)
                 await self._tokens.hear(raw)
             decoded = await _Decoded.read(raw, request, route)
@@ -112,6 +113,11 @@ class ColdApi:
         except KvorumError as e:
             is_refused(e)
             answer = refusal(e, raw.formats.reply)
+        except asyncio.CancelledError:
+            if (lost := raw.cut()) is None:
+                raise
+            is_refused(lost)
+            answer = refusal(lost, raw.formats.reply)
         except http.Disconnected:
             return Response(status_code=499)
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up

@@ -170,6 +170,7 @@ class HotApi:
                     details={"limit": IN_FLIGHT_PER_CONNECTION_MAX, "actual": self._in_flight},
                 )
             if not self._door.trusting() or self._door.tenants.limited:
+                request.task = asyncio.current_task()
                 await self._door.enter(request)
             if self._tokens.on:
                 await self._tokens.hear(request)
@@ -179,7 +180,12 @@ class HotApi:
         except KvorumError as e:
             is_refused(e)
             return refusal(e, request.formats.reply)
-        except (Disconnected, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            if (lost := request.cut()) is None:
+                raise
+            is_refused(lost)
+            return refusal(lost, request.formats.reply)
+        except Disconnected:
             raise
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
             self._observer.failed(route, e)
@@ -282,6 +288,7 @@ class HotApi:
 
     async def _multi_get(self, request: Request) -> Reply:
         body = await _post(request, fields.MULTI_GET)
+        request.changes = False
         keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
         _may_read(request, keys)
         records, at = await self._backend.multi_get(keys, body.get("at", 0))

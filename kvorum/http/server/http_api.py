@@ -76,6 +76,7 @@ class HttpApi:
             *(logins, notice, leases, sql),
         )
         self._leases = leases
+        self._guard, self._review = guard, door.review
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door, tokens)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door, tokens)
@@ -93,6 +94,7 @@ class HttpApi:
         )
 
     async def start(self) -> None:
+        self._guard.followers.append(self._review)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -101,4 +103,6 @@ class HttpApi:
         if self._leases is not None:
             await self._leases.close()
         await self._server.stop()
+        if self._review in self._guard.followers:
+            self._guard.followers.remove(self._review)
         await self.sessions.close()

@@ -12,13 +12,14 @@ connect again, wins over `from`.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
 from kv.base.limits import FEED_HEARTBEAT_MS, PROCEDURE_EVENTS_WAIT_MS, WATCHERS_MAX
-from kv.base.rights import Action, Kind, Resource
+from kv.base.rights import Action, Kind
 from kvorum.api.backend import Backend
 from kvorum.api.watching import WatchSpec
 from kvorum.audit.audited_backend import is_refused
@@ -55,9 +56,6 @@ _HEADERS: Final = [
 ]
 
 
-Still = Callable[[], Awaitable[None]]
-
-
 class Source(Protocol):
     """What a stream is made of. `next` gives None once it is over."""
 
@@ -66,13 +64,6 @@ class Source(Protocol):
     def ready(self) -> object: ...
 
     async def close(self) -> None: ...
-
-
-class Opened(NamedTuple):
-    """A stream that may begin. `still` raises why it may not go on."""
-
-    source: Source
-    still: Still
 
 
 class Told(NamedTuple):
@@ -153,32 +144,21 @@ class Watches:
         """The same of the events of a procedure."""
         await self._serve(EMITTED, self._emitted, Request(scope, receive), receive, send)
 
-    async def _watch(self, request: Request) -> Opened:
+    async def _watch(self, request: Request) -> Source:
         ns, table, spec = _asked(request)
         request.needs(READS, ns, table)
+        request.still = functools.partial(request.needs, READS, ns, table)
+        return await self._backend.watch(ns, table, spec)
 
-        async def still() -> None:
-            await self._door.look_again(request)
-            request.needs(READS, ns, table)
-
-        return Opened(await self._backend.watch(ns, table, spec), still)
-
-    async def _emitted(self, request: Request) -> Opened:
+    async def _emitted(self, request: Request) -> Source:
         id, after, name = _asked_emitted(request)
         await self._door.check(request, _READ_ONE, {"id": str(id)}, None)
-        info = None if request.may is None else await self._backend.procedure(id, 0)
-
-        async def still() -> None:
-            await self._door.look_again(request)
-            if request.may is not None and info is not None:
-                request.may(READS, Resource(Kind.PROCEDURE_TYPE, info.name))
-
-        return Opened(_Emitted(self._backend, id, after, name), still)
+        return _Emitted(self._backend, id, after, name)
 
     async def _serve(
         self,
         route: str,
-        begin: Callable[[Request], Awaitable[Opened]],
+        begin: Callable[[Request], Awaitable[Source]],
         request: Request,
         receive: Receive,
         send: Send,
@@ -193,17 +173,23 @@ class Watches:
                     "use another node",
                     details={"limit": WATCHERS_MAX, "actual": self._open},
                 )
+            request.task = asyncio.current_task()  # until `left` is awaited
             await self._door.enter(request)
             await self._tokens.hear(request)
-            source, still = await begin(request)
-            first = await self._first(source, receive)
+            source = await begin(request)
+            first = await self._first(source, request)
             # How long until there was something to tell; how long it lasts is no latency.
             self._observer.observe(route, 200, self._monotonic() - began)
             if first is not None:
-                await self._stream(route, source, first, still, receive, send)
+                await self._stream(route, source, first, request, send)
         except KvorumError as e:
             is_refused(e)
             await self._refuse(route, refusal(e, request.formats.reply), began, send)
+        except asyncio.CancelledError:
+            if (lost := request.cut()) is None:
+                raise
+            is_refused(lost)
+            await self._refuse(route, refusal(lost, request.formats.reply), began, send)
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
             self._observer.failed(route, e)
             await self._refuse(route, refusal(internal(), request.formats.reply), began, send)
@@ -217,21 +203,20 @@ class Watches:
         await send_reply(send, answer)
         self._observer.observe(route, answer.status, self._monotonic() - began)
 
-    async def _first(self, source: Source, receive: Receive) -> object:
+    async def _first(self, source: Source, request: Request) -> object:
         """None: the client went away, or the node stops, before there was anything."""
-        async with _Ends(receive, self._stopping) as ends:
+        async with _Ends(request, self._stopping) as ends:
             return await ends.before(source.next())
 
     async def _stream(
-        self, route: str, source: Source, first: object, still: Still, receive: Receive, send: Send
+        self, route: str, source: Source, first: object, request: Request, send: Send
     ) -> None:
-        """`still`: raises why it may not go on; asked before each event, and they do not stop."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await _send_body(send, _bytes(first))
         try:
-            async with _Ends(receive, self._stopping) as ends:
+            async with _Ends(request, self._stopping) as ends:
                 while (event := await ends.before(source.next(), send)) is not None:
-                    await still()
+                    self._door.check_still(request)
                     await _send_body(send, _with_ready(source, event))
             if self._stopping.is_set():
                 raise Unavailable("the node stops: go on at another one", code="STOPPING")
@@ -303,15 +288,18 @@ async def _send_body(send: Send, data: bytes) -> None:
 
 
 class _Ends:
-    """What ends a stream from outside: the client, or the node."""
+    """What ends a stream from outside: the client, the node, or who takes the credential away."""
 
-    def __init__(self, receive: Receive, stopping: asyncio.Event) -> None:
-        self._receive, self._stopping = receive, stopping
-        self._tasks: list[asyncio.Task[object]] = []
+    def __init__(self, request: Request, stopping: asyncio.Event) -> None:
+        self._request, self._stopping = request, stopping
+        self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> _Ends:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._gone()), loop.create_task(self._stopping.wait())]
+        self._tasks = [
+            loop.create_task(self._request.left()),
+            loop.create_task(self._stopping.wait()),
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -319,14 +307,12 @@ class _Ends:
             task.cancel()
         await asyncio.wait(self._tasks)
 
-    async def _gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
     async def before(
         self, work: Coroutine[object, None, object], send: Send | None = None
     ) -> object:
-        """What `work` gives, None if the stream ends before. Meanwhile comments keep it alive."""
+        """What `work` gives, None if the stream ends before. Meanwhile comments keep it alive.
+        Raises why it may not go on.
+        """
         task = asyncio.get_running_loop().create_task(work)
         try:
             while True:
@@ -336,6 +322,8 @@ class _Ends:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if any(end in done for end in self._tasks):
+                    if self._request.lost is not None:
+                        raise self._request.lost
                     return None
                 if task in done:
                     return task.result()

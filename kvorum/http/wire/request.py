@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import decode_cost
 from kv.base.accounts import Use
-from kv.base.errors import KvorumError, NotFound, Rejected
+from kv.base.errors import KvorumError, NotFound, Rejected, UnknownOutcome
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kv.base.rights import LOOPBACK, Action, Resource
 from kv.base.tenants import Tenants
@@ -48,8 +48,9 @@ class Request:
     """One request of a hot route."""
 
     __slots__ = (
-        *("_receive", "_turns", "bytes", "formats", "headers", "identity", "may"),
-        *("method", "path", "query_string", "rows", "scope", "tenants", "use"),
+        *("_leaving", "_receive", "_turns", "bytes", "changes", "doubted", "formats", "headers"),
+        *("identity", "lost", "mark", "may", "method", "path", "query_string", "rows", "scope"),
+        *("still", "task", "tenants", "use"),
     )
 
     def __init__(self, scope: Scope, receive: Receive, turns: asyncio.Lock | None = None) -> None:
@@ -62,7 +63,17 @@ class Request:
         self.use: Use | None = None  # … and whom it counts for, None: nobody
         self.tenants: Tenants | None = None
         self.rows, self.bytes = 1, 0  # what it counts as
+        self.lost: KvorumError | None = None
+        """Why it may not go on: its credential has ended, or the right. `mark`, `still` and
+        `doubted` are server/authentication.py's."""
+        self.mark: str | None = None
+        self.still: Callable[[], None] | None = None  # raises if the right was taken away
+        self.doubted = False
+        self.task: asyncio.Task[Any] | None = None  # is cancelled then; None: see `left`
+        self._leaving: asyncio.Task[Any] | None = None
         self.method: str = scope["method"]
+        self.changes = self.method not in READING
+        """Whether it does something that may be done when it ends before its answer."""
         self.path: bytes = scope["raw_path"]
         self.query_string: bytes = scope["query_string"]
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -110,10 +121,36 @@ class Request:
         self.bytes += size
         return first + parts if parts else first
 
-    async def left(self) -> None:
-        """Until who asked hangs up; after the body has been read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    async def left(self) -> KvorumError | None:
+        """Until who asked hangs up: None, or may not go on: why. After the body has been read, in a
+        task of its own; whoever awaits that ends the request himself.
+        """
+        self._leaving = task = asyncio.current_task()
+        assert task is not None, "this runs in one"
+        try:
+            while self.lost is None and (await self._receive())["type"] != "http.disconnect":
+                pass
+        except asyncio.CancelledError:
+            if self.lost is None:
+                raise
+            task.uncancel()
+        return self.lost
+
+    def lose(self, why: KvorumError) -> None:
+        """It may not go on."""
+        self.lost = why
+        task = self.task if self._leaving is None else self._leaving
+        if task is not None:
+            task.cancel()
+
+    def cut(self) -> KvorumError | None:
+        """What to answer when its task was cancelled; None: that was for something else."""
+        if self.lost is None or self.task is None:
+            return None
+        self.task.uncancel()
+        if not self.changes:
+            return self.lost
+        return UnknownOutcome(f"{self.lost.message}. Whether this request was done is not known")
 
     def check_origin(self) -> None:
         """For a handler that reads no body (`body` does this, too). Raises Rejected."""

@@ -173,6 +173,38 @@ def test_what_a_schedule_starts_is_submitted_by_who_sets_it(scene: Scene, door: 
     scene.db.remove_schedule("signals")
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_what_anothers_schedule_starts_is_not_told(scene: Scene, door: str) -> None:
+    """A refusal named the type that another's schedule starts, and told that there is one."""
+    said = {"what": "abort", "filter": {"type": "none"}, "reason": "none", "actor": "ann"}
+    day = {"every_ms": 86_400_000}
+    scene.db.set_schedule("anns", None, TYPE, "a little", **day)
+    scene.db.set_schedule("kvorums", None, "kvorum.bulk", said, **day)
+    if "stranger" not in scene.tokens:
+        scene.tokens["stranger"] = scene.user("stranger", "submit", "procedure type", "words.other")
+    told = set()
+    with scene.as_("stranger", door) as db:
+        for name in ("anns", "kvorums", "not there"):
+            acts = [
+                lambda name=name: db.trigger_schedule(name),
+                lambda name=name: db.backfill_schedule(name, 0, 1),
+                lambda name=name: db.remove_schedule(name),
+            ]
+            if name != "not there":
+                acts.append(lambda name=name: db.set_schedule(name, None, "words.other", **day))
+            for act in acts:
+                with pytest.raises(Forbidden) as refused:
+                    act()
+                told.add((refused.value.message, str(sorted(refused.value.details.items()))))
+    assert len(told) == 1, told
+    ((message, details),) = told
+    assert "may not submit the procedure type of that" in message
+    assert TYPE not in message + details
+    assert "cluster" not in message + details
+    for name in ("anns", "kvorums"):
+        scene.db.remove_schedule(name)
+
+
 def test_natively_as_over_http(scene: Scene) -> None:
     """Who may operate on types alone limited queues, forgot what has ended, paused pools, and had
     the database's own procedures run by schedules.

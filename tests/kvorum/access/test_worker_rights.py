@@ -248,6 +248,47 @@ def test_a_worker_does_not_begin_what_its_user_may_not(cluster: Cluster) -> None
     asyncio.run(run())
 
 
+def test_a_worker_begins_what_somebody_there_may_submit(cluster: Cluster) -> None:
+    """With the right to run one pool a worker had those of others run what nobody had submitted, in
+    the name of whoever had submitted something to it.
+    """
+    ann = token_of(cluster.db, "ann", ("submit", "procedure type", "", "sample.pool"))
+
+    def submitted() -> int:
+        with kvorum.connect(f"kvorum://127.0.0.1:{cluster.base}", token=ann) as db:
+            return int(db.submit("sample.pool", {"sleep_s": 1}))
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
+
+            async def begins(name: str) -> str:
+                child = await worker._reserve_ids(1)
+                other = structs.replace(record, name=name, pool="pay", id=child, parent=id)
+                begun = put(record_key(child), records.encode(other), cond=0)
+                return await refused(mine.txn.write([begun, put(live_key(child), b"")]))
+
+            id = await asyncio.to_thread(submitted)
+            await given(worker)
+            stored, _ = await mine.txn.get(record_key(id))
+            assert stored is not None
+            record = records.decode(stored, "it")
+            assert record.owner == "ann"
+            assert await begins("pay.out") == "FORBIDDEN", "neither may"
+            assert await begins("sample.family") == "done", "it runs these itself"
+            for user in ("ann", "hand"):
+                grant = {"role": user, "actions": ["submit"], "kind": "procedure type"}
+                grant["name"] = f"pay.{user}"
+                await asyncio.to_thread(cluster.db.access, "grant.give", grant)
+                code = ""
+                async with asyncio.timeout(10):
+                    while (code := await begins(f"pay.{user}")) == "FORBIDDEN":  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)  # the grant is not known there yet
+                assert code == "done", user
+            assert await begins("pay.out") == "FORBIDDEN"
+
+    asyncio.run(run())
+
+
 def test_a_procedure_is_found_by_what_its_record_says(cluster: Cluster) -> None:
     """Rows of an index that no record says made masters forget ended ones of other types, and
     searches for what others have too large; nothing ever removed them.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument, NotFound, TooLarge
+from kv.base.errors import Busy, InvalidArgument, NotFound, TooLarge
 from kv.base.keys import successor
 from kvorum.testing.simulation import loop as simloop
 from procedures.engine import audit as audit_rows
@@ -130,6 +130,43 @@ def test_u28_all_that_fit_are_acted_on_page_after_page() -> None:
         found = await place.bulk("abort", {"type": "bulk.task"})
         assert (found["changed"], found["unchanged"], found["refused"]) == (5, 45, 5)
         assert found["errors"][0]["code"] == "NOT_ABORTABLE"
+
+    at_place(test)
+
+
+def test_one_that_answers_later_for_ever_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step ran again and again, and those after it were never acted on."""
+    did = Control.do
+    asked: dict[int, list[str]] = {}
+    heals = {"after": 3}
+
+    async def do(self: Control, what: str, args: dict[str, Any]) -> Any:
+        if what == "abort":
+            keys = asked.setdefault(int(args["id"]), [])
+            keys.append(str(args["key"]))
+            if args["id"] == stuck[0] or (args["id"] == stuck[1] and len(keys) < heals["after"]):
+                raise Busy("its step is under way, and does not end")
+        return await did(self, what, args)
+
+    stuck: list[int] = []
+    monkeypatch.setattr(Control, "do", do)
+
+    async def test(place: Place) -> None:
+        ids = [await place.submit(n, wait=True) for n in range(120)]
+        stuck.extend(ids[:2])
+        await asyncio.sleep(1)
+        found = await place.bulk("abort", {"type": "bulk.task"})
+        assert (found["matched"], found["changed"], found["refused"]) == (120, 119, 1)
+        (error,) = found["errors"]
+        assert (error["procedure"], error["code"]) == (str(ids[0]), "BUSY")
+        await asyncio.sleep(1)
+        assert await place.states(ids) == ["WAITING"] + ["FAILED"] * 119
+        assert len(asked[ids[0]]) == limits.BULK_ACTION_ROUNDS_MAX + 1
+        for keys in asked.values():  # who is asked again is asked for the same
+            assert len(set(keys)) == 1
+        assert [len(asked[id]) for id in ids[1:]] == [3] + [1] * 118
 
     at_place(test)
 

@@ -7,12 +7,14 @@ import logging
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from kv.base import limits
-from kv.base.errors import Busy, Refused
+from kv.base.errors import Busy, Refused, TooLarge
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.registry import declaration
+from procedures.pools import messages, rows
 from procedures.pools.describe import described
 from procedures.pools.messages import Entry
 from procedures.pools.worker import Worker
@@ -66,6 +68,76 @@ def test_workers_of_one_user_leave_room_for_others(monkeypatch: pytest.MonkeyPat
         await executor.crew.enter("c", entry, "ann")
         for name in ("d", "e", "f"):  # while nobody logs in
             await executor.crew.enter(name, entry)
+
+    in_office(test, [Slow])
+
+
+@pytest.mark.parametrize("what", ["MAX", "BYTES_MAX"])
+def test_types_of_one_user_leave_room_for_others(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever came again and again, each time with other names, filled the memory of the master,
+    and the answer to every worker that comes.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        crew = executor.crew
+        assert crew is not None
+        (slow,) = (described(one, "p") for one in office.types())
+        size = len(
+            messages.encode(structs.replace(slow, name="t000", since_ms=1 << 40, user="eve"))
+        )
+        limit = 3 if what == "MAX" else 3 * size + size // 2
+        monkeypatch.setattr(limits, f"TYPES_OF_USER_{what}", limit)
+
+        def entry(*numbers: int) -> Entry:
+            return Entry("p", 1, tuple(structs.replace(slow, name=f"t{n:03}") for n in numbers))
+
+        def known() -> list[str]:
+            return sorted(one.name for one in crew._types.types() if one.user == "eve")
+
+        await crew.enter("a", entry(0, 1), "eve")
+        await crew.enter("b", entry(2), "eve")
+        with pytest.raises(Refused, match=f"of 'eve' would be known, the limit is {limit}") as full:
+            await crew.enter("c", entry(3), "eve")
+        assert full.value.code == "TYPES_FULL"
+        assert "declare fewer types" in full.value.message
+        assert known() == ["t000", "t001", "t002"], "nothing has changed"
+        assert "c" not in crew.hands
+        await crew.enter("a", entry(0, 1), "eve")  # as before
+        await crew.enter("d", entry(3), "ann")
+        await crew.enter("e", entry(0, 3), "ann")  # what others declared first is theirs
+        await crew.enter("b", entry(4), "eve")  # nobody has t002 any more
+        assert known() == ["t000", "t001", "t004"]
+        stored = [rows.name_in(key) async for key, _, _ in rows.every(crew._rows, rows.ALL_TYPES)]
+        assert sorted(stored) == ["t000", "t001", "t003", "t004"]
+
+    in_office(test, [Slow])
+
+
+def test_a_type_is_bounded_and_so_are_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of one version added up, as each worker said others."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        crew = executor.crew
+        assert crew is not None
+        (slow,) = (described(one, "p") for one in office.types())
+        monkeypatch.setattr(limits, "WORKER_TYPE_BYTES_MAX", 2_000)
+
+        def steps(begin: int) -> Entry:
+            added = tuple(
+                structs.replace(slow.steps[0], name=f"step{n:04}") for n in range(begin, begin + 60)
+            )
+            return Entry("p", 1, (structs.replace(slow, name="wide", steps=slow.steps + added),))
+
+        await crew.enter("a", steps(0))
+        await crew.enter("a", steps(20))
+        with pytest.raises(TooLarge, match=r"procedure wide, version 1: .* the limit is 2000"):
+            await crew.enter("a", steps(100))
+        monkeypatch.setattr(limits, "TYPES_KNOWN_MAX", 2)
+        await crew.enter("b", Entry("p", 1, (structs.replace(slow, name="second"),)))
+        with pytest.raises(Refused, match="3 types and versions of workers would be known"):
+            await crew.enter("c", Entry("p", 1, (structs.replace(slow, name="third"),)))
 
     in_office(test, [Slow])
 

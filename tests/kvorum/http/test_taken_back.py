@@ -1,0 +1,153 @@
+"""What goes on under a credential ends with it: every route, while it waits for the database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import kvorum
+from kv.base.adapters import SystemRng
+from kvorum.api.backend import Backend
+from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.routes.declaring import Declared
+from kvorum.http.routes.hot_routes import HOT_ROUTES
+from kvorum.http.routes.openapi import DECLARED
+from kvorum.http.routes.route import Route
+from kvorum.http.server.authentication import Door
+from kvorum.http.server.causal_tokens import CausalTokens
+from kvorum.http.server.fastapi_app import ColdApi
+from kvorum.http.server.hot_app import HotApi
+from kvorum.http.server.http_sessions import Sessions
+from kvorum.http.server.watch_streams import Watches
+from kvorum.http.wire.console_sessions import Visits
+from sqlproxy.catalog import users
+from sqlproxy.catalog.guard import Guard
+from tests.kvorum.access.test_http_matrix import BODIES, NAMES
+from tests.sqlproxy.catalog.test_guard import HERE, Clock, Scene, at_once
+from txn.client import TxnClient
+
+CLOSED = [r for r in (*HOT_ROUTES, *DECLARED) if r.right.action is not None]
+CALLED = {"/v1/sql": {"statement": "SELECT 1"}}
+READS_BY_POST = ("/v1/multi-get", "/v1/sql")
+
+
+class Never:
+    """A database that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: object, **given: object) -> None:
+            left = given.get("left")
+            if left is None:
+                await asyncio.Event().wait()
+            elif (why := await left()) is not None:  # type: ignore[operator]
+                raise why
+
+        return call
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with await kvorum.aopen(tmp_path) as db:
+        txn: TxnClient = db._backend.txn  # type: ignore[attr-defined]
+        clock = Clock()
+        yield Scene(txn, clock, Guard(txn, clock, at_once), SystemRng())
+
+
+class Served:
+    """The HTTP API without sockets, over a database that does not answer."""
+
+    def __init__(self, scene: Scene) -> None:
+        guard, now = scene.guard, scene.clock.monotonic
+        backend, metrics = cast(Backend, Never()), Metrics()
+        visits = Visits(guard, scene.rng, now)
+        self.door = Door(guard, backend, visits)
+        tokens = CausalTokens(backend, on=False)
+        cold = ColdApi(
+            *(backend, metrics, lambda: None, "0", now, self.door, guard, visits, tokens),
+            sql=cast(Any, Never()).sql,
+        )
+        sessions = Sessions(backend, cast(Any, scene.clock), lambda work: None)
+        watches = Watches(backend, metrics.requests, now, self.door, tokens)
+        rest = (cold.application, metrics.requests, now, watches, self.door, tokens)
+        self.app = HotApi(backend, sessions, *rest)
+
+    async def ask(self, route: Route | Declared, token: str) -> tuple[int, Any]:
+        """Status and body."""
+        given = {**NAMES, "user": "ghost", "role": "ghost", "ns": "shop", "id": "1"}
+        path = re.sub(r"\{(\w+)\}", lambda part: given[part[1]], route.path)
+        default = {} if route.method in ("POST", "PATCH") else None
+        said = {**BODIES, **CALLED}.get(route.path, default)
+        body = b"" if said is None else json.dumps(said).encode()
+        if route.method == "PUT" and route.path.startswith("/v1/kv"):
+            body = b"v"
+        coming = [{"type": "http.request", "body": body, "more_body": False}]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            if not coming:
+                await asyncio.Event().wait()
+            return coming.pop()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"here"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "http_version": "1.1", "method": route.method, "path": path}
+        scope |= {"raw_path": path.encode(), "query_string": b"", "headers": headers}  # type: ignore[dict-item]
+        scope |= {"client": (HERE, 1), "scheme": "http", "root_path": ""}  # type: ignore[dict-item]
+        await self.app(scope, receive, send)
+        body = b"".join(one.get("body", b"") for one in sent)
+        return sent[0]["status"], json.loads(body) if body[:1] == b"{" else body
+
+
+async def passes() -> None:
+    """Everything that can go on without the database has."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("ends", ["token", "expiry", "user"])
+async def test_a_request_that_waits_ends_with_its_credential(scene: Scene, ends: str) -> None:
+    """Whoever had asked before his token was revoked got results, events and rows for a minute."""
+    served = Served(scene)
+    await scene.user("ann", "correct horse", superuser=True)
+    token = await scene.token("ann", ttl_ms=1_000)
+    await scene.guard.look()
+    asked = [(route, asyncio.create_task(served.ask(route, token))) for route in CLOSED]
+    await passes()
+    waiting = [(route, task) for route, task in asked if not task.done()]
+    assert len(waiting) > len(CLOSED) * 0.8, "the others need no database"
+    served.door.review()
+    await passes()
+    assert not any(task.done() for _, task in waiting), "nothing has ended yet"
+    if ends == "token":
+        await scene.txn.run(lambda t: users.revoke_token(t, "ann", "t"))
+    elif ends == "user":
+        await scene.txn.run(lambda t: users.delete(t, "ann"))
+    else:
+        scene.clock.ms += 1_000
+    await scene.guard.look()
+    served.door.review()
+    await passes()
+    for route, task in waiting:
+        reads = route.method == "GET" or route.path in READS_BY_POST
+        assert task.done() or not reads, f"{route.method} {route.path} goes on"
+    served.door.review()
+    await passes()
+    for route, task in waiting:
+        assert task.done(), f"{route.method} {route.path} goes on"
+        status, body = task.result()
+        code = body["error"]["code"]
+        reads = route.method == "GET" or route.path in READS_BY_POST
+        told = (401, "UNAUTHENTICATED") if reads else (504, "UNKNOWN_OUTCOME")
+        if route.right.action == "read":
+            told = (401, "UNAUTHENTICATED")
+        assert (status, code) == told, f"{route.method} {route.path}"
+        assert "revoked or has expired" in body["error"]["message"]
+    assert not served.door._under_way
