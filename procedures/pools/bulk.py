@@ -146,7 +146,9 @@ class Bulk:
         if left := state.pop("left", None):
             state["late"], state["page"] = left, [int(id) for id in left]
             state["round"] = state.get("round", 0) + 1
-            return suspend(then="act", timeout_ms=limits.BULK_ACTION_PAUSE_MS << (state["round"] - 1))
+            return suspend(
+                then="act", timeout_ms=limits.BULK_ACTION_PAUSE_MS << (state["round"] - 1)
+            )
         return done({**{name: state[name] for name in _COUNTS}, "errors": state.get("errors", [])})
 
     async def _one(

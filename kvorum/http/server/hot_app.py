@@ -88,6 +88,7 @@ class Observer(Protocol):
 
 Handler = Callable[[Request], Awaitable[Reply]]
 READS: Final = watch.READS
+_READING_VERBS: Final = (b"get", b"multi-get", b"scan")  # of a transaction
 DELETES: Final = frozenset({Action.DELETE})
 LOCKS: Final = frozenset({Action.READ, Action.UPDATE})
 
@@ -334,6 +335,7 @@ class HotApi:
             raise no_such_route(request.path)
         if request.method != "POST":
             raise wrong_method(request.method, ("POST",))
+        request.changes = verb not in _READING_VERBS
         return reply(await handler(self, txn, request), request.formats.reply)
 
     async def _txn_get(self, txn: int, request: Request) -> object:

@@ -107,7 +107,8 @@ def test_types_of_one_user_leave_room_for_others(
         await crew.enter("a", entry(0, 1), "eve")  # as before
         await crew.enter("d", entry(3), "ann")
         await crew.enter("e", entry(0, 3), "ann")  # what others declared first is theirs
-        await crew.enter("b", entry(4), "eve")  # nobody has t002 any more
+        await crew._bury(crew.hands["b"])  # nobody has t002 any more
+        await crew.enter("c", entry(4), "eve")
         assert known() == ["t000", "t001", "t004"]
         stored = [rows.name_in(key) async for key, _, _ in rows.every(crew._rows, rows.ALL_TYPES)]
         assert sorted(stored) == ["t000", "t001", "t003", "t004"]
