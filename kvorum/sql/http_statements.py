@@ -75,7 +75,8 @@ class _Time:
     def left(self, gone: asyncio.Task[KvorumError | None]) -> None:
         if not gone.cancelled():
             self.lost = gone.result()
-            self._over = "nobody waits for it" if self.lost is None else self.lost.message
+            if self.lost is not None:
+                self._over = self.lost.message
             self._session.cancel()
 
     def check(self) -> None:

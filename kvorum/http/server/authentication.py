@@ -231,6 +231,7 @@ class Door:
         self, request: Request, right: Right, path: Mapping[str, str], body: object
     ) -> None:
         """Whether who asks has the right of a route. Raises Forbidden, Unauthenticated."""
+        request.changes = request.changes and right.action is not Action.READ
         if request.may is None or right.action is None:
             return
         if right is SELF:
@@ -251,7 +252,6 @@ class Door:
             needs.append((frozenset({Action.SUBMIT}), resource))
         ask = partial(_ask, request.may, needs, right)
         ask()
-        request.changes = request.changes and right.action is not Action.READ
         request.still = None if request.changes else ask
 
     async def _check_schedule(
