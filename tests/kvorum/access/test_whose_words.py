@@ -4,7 +4,8 @@ Other words than his are a submission of who says them, at both doors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -185,13 +186,15 @@ def test_what_anothers_schedule_starts_is_not_told(scene: Scene, door: str) -> N
     told = set()
     with scene.as_("stranger", door) as db:
         for name in ("anns", "kvorums", "not there"):
-            acts = [
-                lambda name=name: db.trigger_schedule(name),
-                lambda name=name: db.backfill_schedule(name, 0, 1),
-                lambda name=name: db.remove_schedule(name),
+            acts: list[Callable[[], object]] = [
+                partial(db.trigger_schedule, name),
+                partial(db.backfill_schedule, name, 0, 1),
+                partial(db.remove_schedule, name),
             ]
             if name != "not there":
-                acts.append(lambda name=name: db.set_schedule(name, None, "words.other", **day))
+                acts.append(
+                    partial(db.set_schedule, name, None, "words.other", every_ms=86_400_000)
+                )
             for act in acts:
                 with pytest.raises(Forbidden) as refused:
                     act()

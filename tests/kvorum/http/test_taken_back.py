@@ -49,11 +49,11 @@ class Never:
         return 0
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*args: object, **given: object) -> None:
+        async def call(*args: Any, **given: Any) -> None:
             left = given.get("left")
             if left is None:
                 await asyncio.Event().wait()
-            elif (why := await left()) is not None:  # type: ignore[operator]
+            elif (why := await left()) is not None:
                 raise why
 
         return call
@@ -106,9 +106,11 @@ class Served:
             sent.append(message)
 
         headers = [(b"host", b"here"), (b"authorization", f"Bearer {token}".encode())]
-        scope = {"type": "http", "http_version": "1.1", "method": route.method, "path": path}
-        scope |= {"raw_path": path.encode(), "query_string": b"", "headers": headers}  # type: ignore[dict-item]
-        scope |= {"client": (HERE, 1), "scheme": "http", "root_path": ""}  # type: ignore[dict-item]
+        scope: dict[str, Any] = {
+            **{"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""},
+            **{"method": route.method, "path": path, "raw_path": path.encode()},
+            **{"query_string": b"", "headers": headers, "client": (HERE, 1)},
+        }
         await self.app(scope, receive, send)
         body = b"".join(one.get("body", b"") for one in sent)
         return sent[0]["status"], json.loads(body) if body[:1] == b"{" else body
