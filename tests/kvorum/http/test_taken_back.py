@@ -107,9 +107,16 @@ class Served:
 
         headers = [(b"host", b"here"), (b"authorization", f"Bearer {token}".encode())]
         scope: dict[str, Any] = {
-            **{"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""},
-            **{"method": route.method, "path": path, "raw_path": path.encode()},
-            **{"query_string": b"", "headers": headers, "client": (HERE, 1)},
+            "type": "http",
+            "http_version": "1.1",
+            "scheme": "http",
+            "root_path": "",
+            "method": route.method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": headers,
+            "client": (HERE, 1),
         }
         await self.app(scope, receive, send)
         body = b"".join(one.get("body", b"") for one in sent)
