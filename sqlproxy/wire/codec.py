@@ -39,6 +39,7 @@ VERSION_3_2: Final = 3 << 16 | 2
 _CANCEL: Final = 80877102
 _SSL: Final = 80877103
 _GSS: Final = 80877104
+_NAMES_BYTES_MAX: Final = 1_000  # of a portal and its statement together
 _SKIPPABLE_MAX: Final = 1 << 30  # what PostgreSQL itself would take; above it is garbage
 
 BIND, CLOSE, COPY_DATA, COPY_DONE = ord("B"), ord("C"), ord("d"), ord("c")
@@ -73,6 +74,11 @@ class ProtocolError(Fatal):
 
     def __init__(self, message: str, sqlstate: str = PROTOCOL_VIOLATION) -> None:
         super().__init__(sqlstate, message)
+
+
+def _too_long_name() -> SqlError:
+    """Of a statement or a portal. They are kept for long, and no client needs such."""
+    return SqlError("42622", f"a name has at most {_NAMES_BYTES_MAX} bytes")
 
 
 def malformed(what: str) -> SqlError:
@@ -361,6 +367,8 @@ def read_parse(body: bytes) -> tuple[str, str, tuple[int, ...]]:
         raise malformed("invalid message format of type 'P'") from None
     if second + 3 + 4 * count != len(body):
         raise malformed("invalid message format of type 'P'")
+    if first > _NAMES_BYTES_MAX:
+        raise _too_long_name()
     return read_text(body[:first]), read_text(body[first + 1 : second]), oids
 
 
@@ -423,6 +431,8 @@ def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = unpack_i
             raise ValueError
     except (ValueError, IndexError, struct.error):
         raise malformed("invalid message format of type 'B'") from None
+    if second > _NAMES_BYTES_MAX:
+        raise _too_long_name()
     portal = read_text(body[:first]) if first else ""
     return _named(Bind, (portal, read_text(body[first + 1 : second]), formats, values, results))
 

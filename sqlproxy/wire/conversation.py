@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 
 _ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
 _SAMPLE: Final = 16  # of so many rows one is looked at for their size
+_MESSAGES_AT_ONCE: Final = 64  # before others have the loop
 _OF_COPY: Final = (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL)
 
 
@@ -160,6 +161,7 @@ class Conversation:
     async def run(self) -> None:
         """Raises Fatal, Gone."""
         pull = self._door.pull
+        done = 0
         while not self.ended and (message := pull()) is not None:
             kind, body = message
             if kind == codec.SYNC:
@@ -176,7 +178,9 @@ class Conversation:
                 await self._function_call(body)
             else:
                 await self._extended(kind, body)
-            if len(self._door.out) > SQL_OUTPUT_BYTES or self._door.stalled:
+            done += 1
+            full = len(self._door.out) > SQL_OUTPUT_BYTES or self._door.stalled
+            if full or not done % _MESSAGES_AT_ONCE:
                 await self._door.drain()
 
     def start(self, cycle: codec.Cycle) -> bool:

@@ -84,7 +84,8 @@ class CopyIn:
                         f"a piece of a COPY has {body.size} bytes; at most "
                         f"{SQL_MESSAGE_BYTES_MAX} are taken",
                     )
-                self._pieces.append(body)
+                if body:
+                    self._pieces.append(body)
                 self._bytes += len(body)
                 if self._bytes >= SQL_COPY_BATCH_BYTES:
                     await self._hand_on()

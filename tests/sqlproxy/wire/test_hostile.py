@@ -282,6 +282,19 @@ async def test_who_asks_more_and_more_and_reads_nothing_is_answered_little(
     await works(served)
 
 
+async def test_others_have_the_loop_in_the_middle_of_a_pipeline(served: Served) -> None:
+    """3,000 small statements that come at once kept all others of the process waiting for 0.2 s."""
+    raw, shared = await Raw.logged_in(served), served.sessions.shared
+    raw.send(message(b"P", b"s\0select 1\0\0\0") + _RUN * 1_000 + message(b"S", b""))
+    most = before = 0
+    async with asyncio.timeout(30):
+        while shared.closed_portals < 1_000:
+            await asyncio.sleep(0)
+            most, before = max(most, shared.closed_portals - before), shared.closed_portals
+    assert most <= 64
+    assert [kind for kind, _ in await raw.until(b"Z")].count(b"D") == 1_000
+
+
 async def test_more_clients_than_allowed_are_told(serving: Serving) -> None:
     """The limit was not held, or a client over it saw only a closed socket."""
     async with serving(connections_max=2) as served:
@@ -465,6 +478,8 @@ async def test_portals_give_rows_in_the_pieces_that_are_asked_for(served: Served
         (message(b"Q", b"select 1"), b"08P01"),
         (message(b"E", b"\x00"), b"08P01"),
         (message(b"P", b"\0\xff\xff\0\0\0"), b"22021"),
+        (message(b"P", b"n" * 1_001 + b"\0select 1\0\0\0"), b"42622"),
+        (message(b"P", b"\0select 1\0\0\0") + message(b"B", b"p" * 1_001 + bytes(8)), b"42622"),
     ],
 )
 async def test_mistakes_in_the_extended_protocol_have_their_sqlstates(
