@@ -18,7 +18,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import kvorum
+from kv.base.limits import SINK_EXPIRED_MS, SINK_LEASE_MS
+from kv.base.ops import put
 from kvorum.programs.localcluster import LocalCluster
+from kvorum.sdk.database import AsyncDatabase
+from procedures.sink.format.sink_records import (
+    About,
+    Attempt,
+    AttemptState,
+    add_crc,
+    attempt_key,
+    pack_chunk,
+)
+from procedures.verbs import SINK_BEGIN, SINK_COMMIT, SINK_SEAL
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "guides" / "images"
 _MODULE: Final = "scripts.console_pictures"
@@ -92,6 +104,32 @@ def _work(url: str, until: float) -> None:
                 time.sleep(0.02)
 
 
+async def _staged(db: AsyncDatabase) -> None:
+    """What Spark's writers would have staged: one writes, one is silent, one died, one commits."""
+    backend = db._backend
+    table = next(one for one in await db.tables("shop") if one.name == "visits")
+    for name, lease_ms, tasks in (
+        ("4c1b83c6d1a94a06", SINK_LEASE_MS, 12),
+        ("9f20d77be3214f51", 120_000, 3),
+        ("e07a54c9b2d14c0e", 120_000, 1),
+    ):
+        await backend.kv.call_node(SINK_BEGIN, name, table.id, lease_ms)
+        for n in range(tasks):
+            key = f"z/{name}/{n}".encode()
+            chunk = pack_chunk([key], [b"x" * 200])
+            sealed = [1, 1, add_crc(0, 0, chunk)]
+            await backend.kv.call_node(SINK_SEAL, name, table.id, n, f"t{n}", *sealed, chunk)
+    batch = {"attempt": name, "table": table.id, "app": "", "version": 0, "query": ""}
+    request = {**batch, "manifest": [[0, "t0", *sealed]]}
+    while (await backend.kv.call_node(SINK_COMMIT, request))[0]:
+        pass
+    now_ms = backend.txn.clock.now_ms()
+    about = About(now_ms - 5_400_000, "ann", "nightly", 41)
+    lease_ms = now_ms + SINK_EXPIRED_MS - 3_600_000
+    gone = Attempt(AttemptState.EXPIRED, table.id, lease_ms, 0, about)
+    await backend.txn.write([put(attempt_key("job-117-000-5b1c99ade0f2"), gone.pack())])
+
+
 def _order(n: int, bank: str = "open", *late: bool) -> dict[str, object]:
     return {"order": n, "bank": bank, "parcels": list(late), "card": "…4711"}
 
@@ -117,6 +155,7 @@ def main(minutes: float) -> None:
                 for thread in threads:
                     thread.start()
                 _sql(first.base + 2, _TABLES)
+                db._call(_staged(db._async))
                 for n in range(30):
                     db.submit("shop.order", _order(n, "closed" if n % 9 == 4 else "open", False))
                 shown = db.submit("shop.order", _order(4711, "busy", True, False, False))
@@ -156,6 +195,7 @@ def _pictures(page: Any, console: str, shown: int) -> None:
     take("procedures", "procedures", "document.querySelector('#list table')")
     take("procedure", f"procedures/{shown}", "document.querySelector('svg.gantt')", "dark", 1_100)
     take("data", "data/default", "document.querySelector('#tree a')")
+    take("sinks", "sinks", "document.querySelector('#staged tbody tr')", tall=620)
 
 
 if __name__ == "__main__":

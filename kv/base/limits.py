@@ -558,6 +558,8 @@ SINK_EXPIRED_MS: Final = 86_400_000  # how long an attempt that ended with its l
 SINK_PREPARED_WARN_MS: Final = 3_600_000  # a prepared job older than this is warned of
 SINK_JOB_SILENT_MS: Final = 600_000  # a job without app_id whose program says nothing is let go of
 SINK_RETRY_MS_MAX: Final = 2_000  # between two tries of a commit that met another transaction
+SINK_LISTED_MAX: Final = 100  # attempts on a page of a list …
+SINK_LISTED_ROWS: Final = 20_000  # … which ends earlier behind so many tasks
 SINK_READ_ROWS: Final = 1_000  # rows of a table read at once when a batch replaces them
 
 # -- the notification bus (procedures/bus)

@@ -13,7 +13,7 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
@@ -30,6 +30,7 @@ from kvorum.api.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.api.sink_attempts import SinkAttempt
 from kvorum.api.watching import Watcher, WatchSpec
 from procedures.engine.plain_data import Plain
 from txn.commit.trace import CommitTrace
@@ -267,6 +268,15 @@ class Backend(Protocol):
     async def locks(self, every: bool = False) -> Plain:
         """What is held and who waits for it, in the whole cluster
         (kvorum/storage/cluster_waits.py). `every`: a row for each key.
+        """
+        ...
+
+    async def sink_attempts(
+        self, after: str = "", seen: Callable[[int], bool] | None = None
+    ) -> tuple[list[SinkAttempt], str]:
+        """A page of what Spark's writers have staged, behind that name, and the name behind which
+        there is more ("": there is none). `seen`: by its id, whether who asks sees what is staged
+        for a table; None: all that this connection may.
         """
         ...
 

@@ -31,21 +31,27 @@ def list_sinks(connect: Connect = None, json: Json = False) -> None:
         )
         return
     output.table(
-        ("ATTEMPT", "TABLE", "STATE", "TASKS", "ROWS", "PROCEDURE", "LEASE_MIN", "PREPARED_MIN"),
+        (
+            *("ATTEMPT", "TABLE", "BATCH", "STATE", "SINCE_MIN", "TASKS", "ROWS", "USER"),
+            *("PROCEDURE", "LEASE_MIN"),
+        ),
         [
             (
                 a.attempt,
                 a.table,
-                a.state,
-                a.tasks,
-                a.rows,
+                f"{a.app} {a.version}" if a.app else "-",
+                f"{a.state} (silent)" if a.silent else a.state,
+                _minutes(a.since_ms),
+                f"{a.tasks}{'+' * a.more}",
+                f"{a.rows}{'+' * a.more}",
+                a.user or "-",
                 a.procedure or "-",
                 _minutes(a.left_ms),
-                _minutes(a.since_ms),
             )
             for a in attempts
         ],
     )
+    output.lines([f"{a.attempt}: {a.do}" for a in attempts if a.level == "warn"])
     output.table(
         ("APPLICATION", "TABLE", "VERSION", "QUERY", "COMMITTED"),
         [(w.app, w.table or "(jobs)", w.version, w.query or "-", w.committed) for w in ledgers],

@@ -5,7 +5,7 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -23,9 +23,11 @@ from kvorum.api.model import (
     TableSpec,
 )
 from kvorum.api.names import TableIds
+from kvorum.api.sink_attempts import SinkAttempt
 from kvorum.api.verbs import ACCESS
 from kvorum.cluster import replica_status
 from kvorum.cluster.members import partition_map
+from kvorum.native import staged_attempts
 from kvorum.storage import cluster_waits
 from procedures.bus import settings
 from procedures.engine import plain_data
@@ -240,6 +242,12 @@ class NativeAdmin:
             for prefix in cluster_waits.table_prefixes(found)
         }
         return cluster_waits.shown(found, tables, self._txn.clock.now_ms(), every=every)
+
+    async def sink_attempts(
+        self, after: str = "", seen: Callable[[int], bool] | None = None
+    ) -> tuple[list[SinkAttempt], str]:
+        now_ms, paths = self._txn.clock.now_ms(), staged_attempts.Paths(self.catalog, self._txn)
+        return await staged_attempts.page(self.catalog, paths, now_ms, after, seen)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What Spark's writers left in the cluster, and what operators do about it.
 
-    attempts   staged work: OPEN (under a lease), PREPARED (of a job: stays until somebody decides),
-               COMMITTING, DONE (visible, being cleaned), ABORTED, EXPIRED (its lease ended)
+    attempts   staged work (kvorum/api/sink_attempts.py)
     ledgers    the last version of each application at each table ("" = a job's), by whom, when
     jobs       `kvorum.spark.job`s that go on
 
@@ -18,23 +17,22 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kv.base import system
-from kv.base.adapters import LoopTimers, SystemClock
+from kv.base.adapters import LoopTimers
 from kv.base.credentials import Credential
 from kv.base.errors import (
-    Forbidden,
     InvalidArgument,
     KvorumError,
     NotFound,
     Refused,
-    SnapshotTooOld,
 )
-from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
 from kv.base.timestamps import physical_ms
 from kvorum.api.addresses import parse_url, tls_for
+from kvorum.api.sink_attempts import SinkAttempt
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
+from kvorum.native.staged_attempts import Paths
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
@@ -42,14 +40,12 @@ from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Marker,
-    Sealed,
     attempt_of,
     marker_key,
     task_of,
 )
 from procedures.verbs import SINK_ABORT
 from sqlproxy.catalog import catalog
-from txn.client import TxnClient
 from txn.transaction import Transaction
 
 T = TypeVar("T")
@@ -57,23 +53,6 @@ T = TypeVar("T")
 _TIMEOUT_MS: Final = 30_000
 _LOCK: Final = "spark-job/"
 _BEATS: Final = 5  # in the time after which a silent job is let go of
-
-
-@dataclass(frozen=True, slots=True)
-class SinkAttempt:
-    """Staged work. `left_ms` of its lease; None: it has none. `since_ms`: a prepared one's age."""
-
-    attempt: str
-    table: str
-    state: str
-    tasks: int
-    rows: int
-    procedure: int
-    left_ms: int | None
-    since_ms: int | None
-
-    def to_plain(self) -> dict[str, object]:
-        return asdict(self) | {"procedure": str(self.procedure) if self.procedure else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +124,6 @@ class Sinks:
             self._portal.close()
             raise
         self._url = url
-        self._paths: dict[int, str] = {}
         self._beating: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -183,36 +161,10 @@ class Sinks:
         return list(self._portal.call(self._attempts()))
 
     async def _attempts(self) -> list[SinkAttempt]:
-        now = SystemClock().now_ms()
-        found: list[SinkAttempt] = []
-        rows: dict[str, list[Sealed]] = {}
-        own: dict[str, Attempt] = {}
-        versions: dict[str, int] = {}
-        for key, value, version in await self._scan(system.SINK_ATTEMPTS):
-            name = attempt_of(key)
-            if task_of(key):
-                rows.setdefault(name, []).append(Sealed.unpack(value))
-            else:
-                own[name], versions[name] = Attempt.unpack(value), version
-        for name in sorted({*own, *rows}):
-            sealed, attempt = rows.get(name, []), own.get(name)
-            leased = attempt is not None and attempt.state not in (
-                AttemptState.PREPARED,
-                AttemptState.COMMITTING,
-            )
-            prepared = attempt is not None and attempt.state is AttemptState.PREPARED
-            found.append(
-                SinkAttempt(
-                    attempt=name,
-                    table=await self._path(attempt.table, versions[name]) if attempt else "?",
-                    state=attempt.state.name if attempt else "ORPHAN",
-                    tasks=sum(one.rows > 0 for one in sealed),
-                    rows=sum(one.rows for one in sealed),
-                    procedure=attempt.procedure if attempt else 0,
-                    left_ms=max(0, attempt.lease_until_ms - now) if attempt and leased else None,
-                    since_ms=now - attempt.lease_until_ms if attempt and prepared else None,
-                )
-            )
+        found, on = await self._backend.sink_attempts()
+        while on:
+            more, on = await self._backend.sink_attempts(on)
+            found += more
         return found
 
     def ledgers(self) -> list[SinkLedger]:
@@ -220,7 +172,7 @@ class Sinks:
         return list(self._portal.call(self._ledgers()))
 
     async def _ledgers(self) -> list[SinkLedger]:
-        found = []
+        found, paths = [], Paths(self._backend.catalog, self._backend.txn)
         for key, value, version in await self._scan(system.SINK_MARKERS):
             app, at = unescape(key, 4)
             if not app:
@@ -230,7 +182,7 @@ class Sinks:
             found.append(
                 SinkLedger(
                     app.decode(),
-                    await self._path(table, version) if table else "",
+                    await paths.of(table, version) if table else "",
                     marker.version,
                     marker.query,
                     marker.retired,
@@ -362,36 +314,6 @@ class Sinks:
             rows += page.items
             resume = page.resume
         return rows
-
-    async def _path(self, table: int, at: int) -> str:
-        """A table's name; `at`: a version of when somebody wrote to it."""
-        if not table:
-            return "-"  # an attempt that was aborted before it staged anything
-        if table not in self._paths:
-            found = await catalog.find_by_id(self._backend.catalog, TableId(table))
-            self._paths[table] = found.path if found else await self._path_before(table, at)
-        return self._paths[table]
-
-    async def _path_before(self, table: int, at: int) -> str:
-        """What it was called then, if that is still kept."""
-        try:
-            found = await catalog.find_by_id(_Past(self._backend.txn, at), TableId(table))
-        except (SnapshotTooOld, Forbidden):
-            found = None
-        return f"{found.path} (gone, id {table})" if found else f"(gone, id {table})"
-
-
-class _Past:
-    """`catalog.Reader` at a version, for gets."""
-
-    def __init__(self, txn: TxnClient, at: int) -> None:
-        self._txn, self._at = txn, at
-
-    async def get(self, key: bytes) -> tuple[bytes | None, int]:
-        return await self._txn.get(key, self._at)
-
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
-        raise AssertionError("a table is found by its id with gets")
 
 
 def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], object]) -> list[int]:

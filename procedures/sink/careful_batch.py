@@ -99,13 +99,14 @@ class _Batch:
                 raise SinkRefused(f"attempt {part.attempt} was aborted", code="SINK_ABORTED")
             if attempt.state is AttemptState.DONE:
                 return {"outcome": "committed", "rows": self.rows, "commit_version": str(version)}
-            claims.append((part, version))
+            claims.append((part, attempt, version))
         if self.args["app"] and not self.args.get("early"):
             await self._move_marker()
         for part in self.parts:
             await self._write_part(part)
-        for part, version in claims:
-            done = Attempt.leased(AttemptState.DONE, part.table, self.ctx.now_ms, self.ctx.id)
+        for part, attempt, version in claims:
+            now, state = self.ctx.now_ms, AttemptState.DONE
+            done = Attempt.leased(state, part.table, now, self.ctx.id, attempt)
             self.t.put(attempt_key(part.attempt), done.pack(), cond=version)
         return None
 

@@ -46,6 +46,7 @@ from procedures.sink import careful_batch, placed_rows, staged_rows
 from procedures.sink.careful_batch import MarkerMoved, PlainTables
 from procedures.sink.format.sink_parts import Part, marker_of, parts_of
 from procedures.sink.format.sink_records import (
+    About,
     Attempt,
     AttemptState,
     Digest,
@@ -207,7 +208,7 @@ class SinkCommit:
                 ctx.state[COMMITTED_STILL] = True
                 await hand_to_clean(ctx, part, 0, self._submit)
             else:
-                _abort_attempt(ctx, part)
+                _abort_attempt(ctx, part, attempt)
 
     def _large(self, ctx: StepContext) -> LargeBatch:
         return LargeBatch(ctx, self._txn, self._submit, self._tables)
@@ -228,7 +229,7 @@ class _Verify:
     def __init__(self, ctx: StepContext, txn: Transactions, tables: Tables) -> None:
         self.ctx, self.args, self.txn, self.tables = ctx, ctx.args, txn, tables
         self.parts = parts_of(ctx.args)
-        self.opened: set[str] = set()  # attempts that are there
+        self.opened: dict[str, Attempt] = {}  # attempts that are there
 
     async def run(self) -> Outcome:
         ctx, args = self.ctx, self.args
@@ -264,8 +265,11 @@ class _Verify:
     def _claimed(self, step: str) -> Outcome:
         """The attempts are this procedure's from now on."""
         for part in self.parts:
-            row = Attempt(AttemptState.COMMITTING, part.table, _FOREVER_MS, self.ctx.id)
-            self.ctx.txn.put(attempt_key(part.attempt), row.pack())
+            found = self.opened.get(part.attempt)
+            about = found.about if found is not None else About()
+            row = Attempt(AttemptState.COMMITTING, part.table, _FOREVER_MS, self.ctx.id, about)
+            batch = row.of_batch(self.args["app"], self.args["version"])
+            self.ctx.txn.put(attempt_key(part.attempt), batch.pack())
         if self.args.get("early") and self.args["app"]:
             self.ctx.txn.put(marker_of(self.args), self.ctx.state["marker"])
         return next_step(step)
@@ -277,8 +281,9 @@ class _Verify:
         for part in self.parts:
             laid = False
             if part.manifest:
-                if await _check_attempt(self.ctx, part):
-                    self.opened.add(part.attempt)
+                found = await _check_attempt(self.ctx, part)
+                if found is not None:
+                    self.opened[part.attempt] = found
                 laid = await _check_manifest(self.ctx, part)
             facts = await self.tables.facts(getter(self.ctx), part.table, part.path)
             careful = careful or not part.plain or (facts is not None and facts.ruled)
@@ -329,13 +334,13 @@ def _reading_ahead(ctx: StepContext, part: Part) -> staged_rows.Read:
     return read
 
 
-async def _check_attempt(ctx: StepContext, part: Part) -> bool:
-    """Whether it is there: one that staged nothing need not be. Raises SinkRefused."""
+async def _check_attempt(ctx: StepContext, part: Part) -> Attempt | None:
+    """None: it is not there, nor need one be that staged nothing. Raises SinkRefused."""
     name = part.attempt
     attempt, _ = await attempt_by(getter(ctx), name)
     if attempt is None and not part.staged:
         ctx.txn.hold(attempt_key(name), 0)  # nothing else here would meet an abort that comes now
-        return False
+        return None
     if attempt is None or attempt.state is AttemptState.EXPIRED:
         raise SinkRefused(
             f"attempt {name} is unknown: its lease ended; run the batch again",
@@ -352,7 +357,7 @@ async def _check_attempt(ctx: StepContext, part: Part) -> bool:
         raise SinkRefused(
             f"attempt {name} is being committed by {attempt.procedure}", code="SINK_COMMITTING"
         )
-    return True
+    return attempt
 
 
 async def _check_manifest(ctx: StepContext, whole: Part) -> bool:
@@ -376,7 +381,7 @@ async def _check_manifest(ctx: StepContext, whole: Part) -> bool:
     return laid
 
 
-def _abort_attempt(ctx: StepContext, part: Part) -> None:
+def _abort_attempt(ctx: StepContext, part: Part, before: Attempt | None = None) -> None:
     """Its staging goes when the lease ends."""
-    row = Attempt.leased(AttemptState.ABORTED, part.table, ctx.now_ms)
+    row = Attempt.leased(AttemptState.ABORTED, part.table, ctx.now_ms, before=before)
     ctx.txn.put(attempt_key(part.attempt), row.pack())

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base import limits, system
@@ -40,6 +41,7 @@ from procedures.engine.submission import Submission
 from procedures.sink import placed_rows
 from procedures.sink.format.sink_parts import checked_request, marker_of
 from procedures.sink.format.sink_records import (
+    About,
     Attempt,
     AttemptState,
     Sealed,
@@ -88,14 +90,14 @@ class SinkService:
     def handlers(self) -> Mapping[int, Handler]:
         """By method number, for the node's dispatcher."""
 
-        def serve(fn: Callable[..., Awaitable[list[object]]]) -> Handler:
-            async def handler(_caller: Caller, args: list[object]) -> list[object]:
-                return await fn(*args)
+        def serve(fn: Callable[..., Awaitable[WireRow]]) -> Handler:
+            async def handler(caller: Caller, args: list[object]) -> WireRow:
+                return await fn(*args, user=caller.user)
 
             return handler
 
-        async def place(caller: Caller, args: list[object]) -> WireRow:
-            return await self.place(*args, user=caller.user)
+        async def abort(_caller: Caller, args: list[object]) -> WireRow:
+            return await self.abort(*args)
 
         async def commit(caller: Caller, args: list[object]) -> list[object]:
             left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
@@ -105,16 +107,20 @@ class SinkService:
             verbs.SINK_BEGIN: serve(self.begin),
             verbs.SINK_STAGE: serve(self.stage),
             verbs.SINK_SEAL: serve(self.seal),
-            verbs.SINK_PLACE: place,
+            verbs.SINK_PLACE: serve(self.place),
             verbs.SINK_COMMIT: commit,
-            verbs.SINK_ABORT: serve(self.abort),
+            verbs.SINK_ABORT: abort,
         }
 
-    async def begin(self, attempt: object, table: object, lease_ms: object) -> list[object]:
-        """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
+    async def begin(
+        self, attempt: object, table: object, lease_ms: object, *, user: str = ""
+    ) -> list[object]:
+        """Open the attempt or renew its lease: [state]. `user`: who asks, here and below. Raises
+        Refused when it is aborted.
+        """
         name, table_id = _attempt_args(attempt, table)
         lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
-        await self._guarded(name, table_id, [], lease)
+        await self._guarded(name, table_id, [], lease, user)
         return [AttemptState.OPEN.name]
 
     async def place(
@@ -130,7 +136,7 @@ class SinkService:
         """Whether the task may lay rows in place under this transaction; then it is known before
         it lays anything, so that whoever ends the attempt ends it. False: it has to stage them,
         since another load does so in this table, or it has too many transactions already. Asked
-        again, it keeps the transaction alive. `user`: whose task it is.
+        again, it keeps the transaction alive.
         """
         name, table_id = _attempt_args(attempt, table)
         number = checked_int(part, "part", 0, 2**31 - 1)
@@ -152,7 +158,7 @@ class SinkService:
                     return False
                 txns = (*known.txns, (began, 0))
                 ops.append(put(key, Sealed(number, 0, 0, 0, txns).pack(), cond=version))
-            await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
+            await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS, user)
             return True
 
         # another attempt, or the same request sent before, may be faster
@@ -178,7 +184,15 @@ class SinkService:
         return [put(place_key(table), name.encode(), cond=version)]
 
     async def stage(
-        self, attempt: object, table: object, part: object, task: object, seq: object, chunk: object
+        self,
+        attempt: object,
+        table: object,
+        part: object,
+        task: object,
+        seq: object,
+        chunk: object,
+        *,
+        user: str = "",
     ) -> list[object]:
         """Keep one chunk. The same chunk may come again; another one under its number is refused by
         the seal.
@@ -186,7 +200,7 @@ class SinkService:
         name, table_id = _attempt_args(attempt, table)
         op = self._chunk(name, task, seq, chunk)
         checked_int(part, "part", 0, 2**31 - 1)
-        await self._guarded(name, table_id, [op], limits.SINK_LEASE_MS)
+        await self._guarded(name, table_id, [op], limits.SINK_LEASE_MS, user)
         return [True]
 
     async def seal(
@@ -201,6 +215,8 @@ class SinkService:
         last_chunk: Any,
         txns: object = (),
         placed: Any = 0,
+        *,
+        user: str = "",
     ) -> list[object]:
         """End a task, together with its last chunk if given: a small task costs one message. From
         now on its transactions live as long as its attempt.
@@ -225,7 +241,7 @@ class SinkService:
         own = [(task_key(name, task), start_ts) for start_ts, _ in sealed.txns]
         if own and not await self._txn.bulk.keep(own, limits.SINK_LEASE_MS):
             raise _given_up(name)
-        await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
+        await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS, user)
         return [True]
 
     async def commit(self, request: object, *, wait_ms: int = 0) -> list[object]:
@@ -322,7 +338,7 @@ class SinkService:
                     _of_table(name, found, said)
                 await self._refuse_committing(name, found)
             of = found.table if found else said
-            row = Attempt.leased(AttemptState.ABORTED, of, self._clock.now_ms())
+            row = Attempt.leased(AttemptState.ABORTED, of, self._clock.now_ms(), before=found)
             await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
             return of
 
@@ -425,7 +441,7 @@ class SinkService:
             if sealed.items:
                 log.warning("attempt %s had finished tasks; its lease ended, it is dropped", name)
                 until = now + limits.SINK_EXPIRED_MS
-                left = Attempt(AttemptState.EXPIRED, found.table, until, found.procedure)
+                left = replace(found, state=AttemptState.EXPIRED, lease_until_ms=until)
                 row = put(own, left.pack(), cond=version)
         try:
             await self._txn.write([row])
@@ -465,7 +481,9 @@ class SinkService:
             )
         _of_table(name, found, table)
 
-    async def _guarded(self, name: str, table: int, ops: list[Op], lease_ms: int) -> None:
+    async def _guarded(
+        self, name: str, table: int, ops: list[Op], lease_ms: int, user: str
+    ) -> None:
         """Write `ops` in one transaction with the check that the attempt is open; open it if it is
         new, and renew its lease if a third of it is gone. Raises ConditionFailed if one of their
         own conditions does not hold.
@@ -481,7 +499,8 @@ class SinkService:
                 if ops:  # many tasks of one attempt may say that they live
                     await self._txn.write([check(own, version), *ops])
                 return False
-            row = Attempt(AttemptState.OPEN, table, now + lease_ms)
+            about = found.about if found is not None else About(now, user)
+            row = Attempt(AttemptState.OPEN, table, now + lease_ms, about=about)
             await self._txn.write([put(own, row.pack(), cond=version), *ops])
             return found is not None
 

@@ -32,6 +32,7 @@ from procedures.engine.procedure import Lock, Outcome, State, children, done, fa
 from procedures.engine.registry import procedure, step, undo
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB, checked_part
 from procedures.sink.format.sink_records import (
+    About,
     Attempt,
     AttemptState,
     Marker,
@@ -155,9 +156,11 @@ async def _prepare(
             code="SINK_ATTEMPT_GONE",
         )
     if _whole(one):
-        row = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id)
+        about = attempt.about if attempt is not None else About()
+        row = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id, about)
     else:
-        row = Attempt.leased(AttemptState.OPEN, part["table"], ctx.now_ms)
+        row = Attempt.leased(AttemptState.OPEN, part["table"], ctx.now_ms, before=attempt)
+    row = row.of_batch(ctx.args["app"], ctx.args["version"])
     ctx.txn.put(attempt_key(part["attempt"]), row.pack())
     parts[slot] = one
 
@@ -189,5 +192,5 @@ async def _abort_attempt(ctx: StepContext, name: str) -> None:
     """Its staging goes with a lease, unless it is being committed or is gone."""
     attempt, _ = await attempt_by(getter(ctx), name)
     if attempt is not None and attempt.state in (AttemptState.OPEN, AttemptState.PREPARED):
-        row = Attempt.leased(AttemptState.ABORTED, attempt.table, ctx.now_ms)
+        row = Attempt.leased(AttemptState.ABORTED, attempt.table, ctx.now_ms, before=attempt)
         ctx.txn.put(attempt_key(name), row.pack())

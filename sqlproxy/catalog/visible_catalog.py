@@ -179,6 +179,11 @@ class Seen:
         return _View(identity, book).sees
 
 
+def seen_tables(identity: Identity, book: Book) -> Callable[[int], bool]:
+    """Whether the identity sees what is staged for a table, by its id: who has any right on it."""
+    return _View(identity, book).sees_table
+
+
 class _View:
     """What one identity sees by one book."""
 
@@ -188,6 +193,9 @@ class _View:
         self._spaces: frozenset[str] | None = None
         self._attempt = b"", False  # the one whose row came last, and whether it is seen
         self._all = self._holds(EVERYTHING)
+
+    def sees_table(self, id_: int) -> bool:
+        return self._all or self._table(id_)
 
     def sees(self, key: bytes, value: bytes) -> bool:
         of, rest = _table_id(key), _PREFIX_BYTES

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -35,6 +35,7 @@ from kvorum.api.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.api.sink_attempts import SinkAttempt
 from kvorum.api.watching import WatchSpec
 from kvorum.http.client.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
 from kvorum.http.client.control_requests import control_request
@@ -337,6 +338,15 @@ class HttpBackend:
 
     async def locks(self, every: bool = False) -> dict[str, object]:
         return dict(await self._call("GET", "/v1/locks?all=true" if every else "/v1/locks"))
+
+    async def sink_attempts(
+        self,
+        after: str = "",
+        seen: Callable[[int], bool] | None = None,  # the server knows who asks
+    ) -> tuple[list[SinkAttempt], str]:
+        query = f"?{urlencode({'after': after})}" if after else ""
+        answer = await self._call("GET", f"/v1/sinks{query}")
+        return [SinkAttempt.of(one) for one in answer["items"]], answer.get("after", "")
 
     async def close(self) -> None:
         for watcher in list(self._watchers):

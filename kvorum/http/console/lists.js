@@ -164,15 +164,46 @@ export function workersPage() {
   });
 }
 
+const LEVELS = { good: "good", warn: "warn", note: "faint" };
+
+/** `kvorum …` in a sentence, as code. */
+const withCommands = (text) => text.split(/(kvorum (?:spark|proc) \w+ [\w-]+)/).map((part, i) => (i % 2 ? code(part) : part));
+
+function attemptRow(one) {
+  const tasks = figure(one.tasks) + (one.more ? "+" : "");
+  return [
+    code(one.attempt), one.table, one.app && [one.app, " ", el("span", { class: "faint" }, `batch ${one.version}`)],
+    badge(one.state === "OPEN" && one.level === "warn" ? "silent" : one.state.toLowerCase(), LEVELS[one.level]),
+    one.since_ms === null ? "" : el("span", { title: one.began_ms ? `begun ${moment(one.began_ms)}` : "" }, duration(one.since_ms)), one.user,
+    [tasks, one.working > 0 && el("span", { class: "faint" }, ` and ${figure(one.working)} at work`)], figure(one.rows) + (one.more ? "+" : ""), figure(one.chunks),
+    one.left_ms === null ? "" : duration(one.left_ms), one.procedure && linkTo(one.procedure), withCommands(one.do),
+  ];
+}
+
 export function sinksPage() {
+  const pages = []; // names that earlier pages began behind
+  let after = "", on = "";
+  const first = el("button", { id: "newer", disabled: true, onclick: () => { after = pages.pop() || ""; session.refresh(); } }, "Previous");
+  const next = el("button", { id: "older", disabled: true, onclick: () => { pages.push(after); after = on; session.refresh(); } }, "Next");
+  const pager = el("div", { class: "bar", hidden: true }, el("span", { class: "pager" }, first, next));
   return listPage("Sinks", async (text) => {
-    const found = await Promise.all(["kvorum.sink_commit", "kvorum.sink_clean"].map((name) => ask(`v1/procedures?name=${name}`)));
+    const [staged, ...found] = await Promise.all([`v1/sinks${query({ after })}`, ...["kvorum.sink_commit", "kvorum.sink_clean"].map((name) => `v1/procedures?name=${name}`)].map((path) => ask(path)));
+    on = staged.after || "";
+    next.disabled = !on;
+    first.disabled = !pages.length;
+    pager.hidden = next.disabled && first.disabled;
+    const warned = (one) => (one.level === "warn" ? 0 : 1);
+    const attempts = staged.items.filter((one) => matches(text, one)).sort((a, b) => warned(a) - warned(b));
     const items = found.flatMap((one) => one.items).filter((one) => matches(text, one)).sort((a, b) => b.created_ms - a.created_ms);
     return [
+      el("h2", {}, "Staged"),
+      el("div", { id: "staged" }, tableOf(...withoutEmpty([["attempt", "tight"], ["table", "tight"], ["batch", ""], ["", "tight"], ["since", "tight"], ["by", ""], ["tasks done", "number"], ["rows", "number"], ["chunks", "number"], ["lease", "tight"], ["procedure", "tight"], ["what helps", ""]], attempts.map(attemptRow)),
+        staged.items.length ? "None of them fits the text." : empty("Nothing is staged", "While a DataFrame is written its rows lie here, invisible, until its batch is committed."))),
+      el("h2", {}, "Commits"),
       el("p", { class: "faint" }, "Batches that Spark commits: each is a procedure, exactly once. The newest that are kept."),
       procedureTable(items, empty("No batch is kept", "Write a DataFrame with ", code('df.write.format("kvorum")'), ": each batch shows here.")),
     ];
-  });
+  }, pager);
 }
 
 // ------------------------------------------------------------------------------------- locks

@@ -28,7 +28,7 @@ _PAGES: Final = {
     "schedules": READ_CLUSTER,
     "queues": READ_CLUSTER,
     "workers": READ_CLUSTER,
-    "sinks": READ_CLUSTER,
+    "sinks": SELF,
     "locks": OPERATE_CLUSTER,
     "nodes": SELF,
     "partitions": SELF,

@@ -1,6 +1,9 @@
 """What the Spark sink keeps in the system tables, and the chunks that it stages. Pure.
 
     SINK_ATTEMPTS  esc(attempt)                      → [format, state, table, lease_ms, procedure]
+                                                       format: 1, or [2, began_ms, user,
+                                                       application, version], which programs before
+                                                       read over (and write 1)
     SINK_ATTEMPTS  esc(attempt) esc(task)            → [format, part, chunks, rows, crc] sealed; and
                                                        [[start_ts, bound], …] of the transactions
                                                        under which it lays rows in place, and how
@@ -31,7 +34,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from enum import IntEnum
 from itertools import islice
 from operator import lt
@@ -46,6 +49,7 @@ from kv.base.keys import escape, successor, table_prefix, u32, unescape
 from kv.mvcc.packed_rows import PackedKeys
 
 FORMAT: Final = 1
+_SAYS: Final = 2  # an attempt's own row that says what it is about
 DUPLICATE: Final = "SINK_DUPLICATE"
 # A buffer of its own: one that grows copies what it has, a megabyte again and again.
 _pack = msgpack.Packer(use_bin_type=True, buf_size=4 * limits.MiB).pack
@@ -82,6 +86,22 @@ class AttemptState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What an attempt says to people; nothing is decided by it. 0 and "": nobody has said so, or a
+    program before has written the row since.
+    """
+
+    began_ms: int = 0
+    user: str = ""
+    app: str = ""
+    """Its application and batch, which are known when it is prepared or committed."""
+    version: int = 0
+
+
+_UNKNOWN: Final = About()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One writer's try at one batch. Stages only while OPEN; a lease that ran out lets anybody
     remove it.
@@ -91,21 +111,34 @@ class Attempt:
     table: int
     lease_until_ms: int
     procedure: int = 0
+    about: About = field(default=_UNKNOWN, compare=False)
 
     def pack(self) -> bytes:
-        row = [FORMAT, int(self.state), self.table, self.lease_until_ms, self.procedure]
+        said = FORMAT if self.about == _UNKNOWN else [_SAYS, *astuple(self.about)]
+        row = [said, int(self.state), self.table, self.lease_until_ms, self.procedure]
         packed: bytes = msgpack.packb(row)
         return packed
 
     @staticmethod
-    def leased(state: AttemptState, table: int, now_ms: int, procedure: int = 0) -> Attempt:
-        """For the usual time from now on."""
-        return Attempt(state, table, now_ms + limits.SINK_LEASE_MS, procedure)
+    def leased(
+        state: AttemptState,
+        table: int,
+        now_ms: int,
+        procedure: int = 0,
+        before: Attempt | None = None,
+    ) -> Attempt:
+        """For the usual time from now on. `before`: what it was."""
+        about = before.about if before is not None else _UNKNOWN
+        return Attempt(state, table, now_ms + limits.SINK_LEASE_MS, procedure, about)
+
+    def of_batch(self, app: str, version: int) -> Attempt:
+        return replace(self, about=replace(self.about, app=app, version=version))
 
     @staticmethod
     def unpack(data: bytes) -> Attempt:
-        _, state, table, lease, procedure = msgpack.unpackb(data)
-        return Attempt(AttemptState(state), table, lease, procedure)
+        said, state, table, lease, procedure = msgpack.unpackb(data)
+        about = About(*said[1:5]) if isinstance(said, list) else _UNKNOWN
+        return Attempt(AttemptState(state), table, lease, procedure, about)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,18 @@ tables, lets go of it, and learns nothing of others.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
+import httpx
 import pytest
 
 import kvorum
 from kv.base import system
+from kv.base.config import HTTP_OFFSET
 from kv.base.errors import Forbidden, InvalidArgument, NotFound
 from kv.base.keys import table_range
+from kvorum.native import staged_attempts
 from kvorum.sdk.sync import Database
 from kvorum.spark.sinks import Sinks
 from procedures.sink.format.sink_parts import SPARK_JOB
@@ -22,7 +26,7 @@ from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from tests.kit.machine import free_port_base
 
 TASKS: Final = 3
-LEASE_MS: Final = 60_000
+LEASE_MS: Final = 600_000
 
 
 class Cluster:
@@ -30,11 +34,13 @@ class Cluster:
 
     def __init__(self, base: int, db: Database) -> None:
         self.url = f"127.0.0.1:{base}"
+        self.http = f"http://127.0.0.1:{base + HTTP_OFFSET}"
         self.db = db
         self.root = db.access("init")["token"]
         self.ids = {one.name: one.id for one in db.tables("shop")}
         self.loader = self.user("loader", ["read", "write"], ["submit", "read"])
         self.reader = self.user("reader", ["read"], [])
+        self.stranger = self.user("stranger", [], [])
         with kvorum.connect(self.url, token=self.root) as root:
             for name, id_ in self.ids.items():
                 for attempt in (f"a-{name}", f"b-{name}"):
@@ -87,6 +93,47 @@ def test_what_is_staged_is_seen_by_whose_tables_it_is_for(cluster: Cluster) -> N
         assert [one.attempt for one in found] == seen
         assert {(one.tasks, one.rows, one.state) for one in found} == {(TASKS, TASKS, "OPEN")}
         assert {one.table for one in found} <= {"shop.orders", "shop.secrets"}
+
+
+def test_over_http_as_natively(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console shows one's own staged work to nobody else, and to oneself what others stage:
+    itself, by a page that ends early, or by a name behind which there is more.
+    """
+    every = ["a-orders", "a-secrets", "b-orders", "b-secrets"]
+    for listed in (100, 1):
+        monkeypatch.setattr(staged_attempts, "SINK_LISTED_MAX", listed)
+        for token, seen in (
+            (cluster.root, every),
+            (cluster.loader, every[::2]),
+            (cluster.reader, every[::2]),
+            (cluster.stranger, []),
+        ):
+            headers = {"authorization": f"Bearer {token}"}
+            answers = [httpx.get(f"{cluster.http}/v1/sinks", headers=headers).json()]
+            while on := answers[-1].get("after"):
+                query = {"after": on}
+                answers.append(
+                    httpx.get(f"{cluster.http}/v1/sinks", params=query, headers=headers).json()
+                )
+            assert [one["attempt"] for told in answers for one in told["items"]] == seen
+            assert len(answers) == max(1, len(seen) if listed == 1 else 1)
+            for one in (one for told in answers for one in told["items"]):
+                assert (one["user"], one["tasks"], one["level"]) == ("admin", TASKS, "good")
+                assert one["since_ms"] < LEASE_MS
+            with kvorum.connect(cluster.http, token=token) as db:
+                found, _ = db._call(db._async._backend.sink_attempts())
+            with cluster.sinks(token) as sinks:
+                same = sinks.attempts()[:listed]
+            clock = {"since_ms": 0, "left_ms": 0}  # the time goes on between two questions
+            assert [replace(one, **clock) for one in found] == [
+                replace(one, **clock) for one in same
+            ]
+    long = httpx.get(
+        f"{cluster.http}/v1/sinks?after={'x' * 65}",
+        headers={"authorization": f"Bearer {cluster.root}"},
+    )
+    assert (long.status_code, long.json()["error"]["code"]) == (400, "INVALID_ARGUMENT")
+    assert "after" in long.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("limit", range(1, 7))

@@ -9,6 +9,18 @@ import json
 import httpx
 import pytest
 
+from kv.base.limits import SINK_EXPIRED_MS, SINK_LEASE_MS
+from kv.base.ops import put
+from kvorum.sdk.database import AsyncDatabase
+from procedures.sink.format.sink_records import (
+    About,
+    Attempt,
+    AttemptState,
+    add_crc,
+    attempt_key,
+    pack_chunk,
+)
+from procedures.verbs import SINK_BEGIN, SINK_COMMIT, SINK_SEAL
 from tests.kit.browser import Browser
 from tests.kvorum.http.conftest import MARKUP, Place, show
 
@@ -316,6 +328,60 @@ def test_m9_schedules_and_limits_are_changed_there(page: Browser, place: Place) 
     page.wait("document.querySelector('tbody')?.innerText.includes('of 3')")
     assert [c for c in page.complaints if "status of 4" not in c] == []
     page.complaints.clear()
+
+
+async def sinks_at_work(db: AsyncDatabase) -> None:
+    """One attempt that stages, one that is committed, one whose writer is silent, and one whose
+    lease ended; the name of what is staged is markup.
+    """
+    backend = db._backend
+    orders = next(one for one in await db.tables("default") if one.name == "orders")
+    for name, lease_ms in (("at-work", SINK_LEASE_MS), (MARKUP[:60], 60_000), ("done", 60_000)):
+        await backend.kv.call_node(SINK_BEGIN, name, orders.id, lease_ms)
+        chunk = pack_chunk([b"sink"], [name.encode()])
+        sealed = [1, 1, add_crc(0, 0, chunk)]
+        await backend.kv.call_node(SINK_SEAL, name, orders.id, 0, f"t-{name}", *sealed, chunk)
+    batch = {"attempt": "done", "table": orders.id, "app": "", "version": 0, "query": ""}
+    request = {**batch, "manifest": [[0, "t-done", *sealed]]}
+    while (await backend.kv.call_node(SINK_COMMIT, request))[0]:
+        pass
+    now_ms = backend.txn.clock.now_ms()
+    about = About(now_ms - 3_600_000, "ann", "nightly", 41)
+    gone = Attempt(AttemptState.EXPIRED, orders.id, now_ms + SINK_EXPIRED_MS, 0, about)
+    await backend.txn.write([put(attempt_key("gone"), gone.pack())])
+
+
+def test_m9_what_sinks_have_staged_and_left_is_shown(page: Browser, customers: Place) -> None:
+    """A writer that died leaves something, and nobody knows what becomes of it."""
+    customers.db._call(sinks_at_work(customers.db._async))
+    for width, scheme in ((1280, "light"), (390, "dark")):
+        page.size(width, 900, scheme)
+        show(page, customers, "sinks")
+        page.wait("document.querySelectorAll('#staged tbody tr').length === 3")
+        rows = page.js("[...document.querySelectorAll('#staged tbody tr')].map(e => e.innerText)")
+        silent, gone, works = rows
+        if MARKUP[:20] not in silent:
+            silent, gone = gone, silent
+        assert "silent" in silent
+        assert "kvorum spark abort" in silent
+        assert "default.orders" in works
+        assert "It is being written." in works
+        for word in ("expired", "nightly", "batch 41", "ann", "run the batch again"):
+            assert word in gone
+        levels = "[...document.querySelectorAll('#staged .state')].map(e => e.className)"
+        assert page.js(levels) == ["state warn", "state warn", "state good"]
+        assert page.js("document.querySelectorAll('img, main script').length") == 0
+        commits = page.js("[...document.querySelectorAll('#shown .scroll')].at(-1).innerText")
+        assert "kvorum.sink_commit" in commits
+        assert "SUCCESS" in commits
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.js(wide) <= 0
+    page.size(1280, 900, "light")
+    page.type("#text", "nightly")
+    page.wait("document.querySelectorAll('#staged tbody tr').length === 1")
+    told = httpx.get(f"{customers.url}/v1/sinks", timeout=20).json()
+    assert {one["state"] for one in told["items"]} == {"OPEN", "EXPIRED"}
+    assert page.complaints == []
 
 
 def test_m9_all_that_fit_are_acted_on_after_a_dry_run(page: Browser, place: Place) -> None:

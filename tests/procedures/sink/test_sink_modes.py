@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +20,7 @@ from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.pools import inbox
 from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
-from procedures.sink.format.sink_records import Marker, attempt_of
+from procedures.sink.format.sink_records import About, AttemptState, Marker, attempt_of
 from procedures.sink.sink_commit import SINK_COMMIT
 from procedures.sink.sink_ports import attempt_by
 from pyspark_kvorum.encoding import deletions, order_of
@@ -497,6 +498,52 @@ def test_o10_a_commit_that_rests_behind_its_transaction() -> None:
         await tell(life, job, {"do": "commit"})
         await life.executor.wait(job, 20_000)
         assert await life.sink.reap() == 1
+
+    play(work)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "expire"])
+def test_o10_what_an_attempt_says_of_itself_stays(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose staged work it is, and of which batch, is forgotten with its next lease or state."""
+    monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 1)
+
+    async def work(world: World, life: Life) -> None:
+        async def about() -> tuple[About, AttemptState]:
+            found, _ = await attempt_by(life.txn.get, "a")
+            assert found is not None
+            return found.about, found.state
+
+        client, lease = Client(life.sink, "a"), limits.SINK_LEASE_MS
+        await life.sink.begin("a", TABLE, lease, user="ann")
+        said, state = await about()
+        assert (said.user, said.app, state) == ("ann", "", AttemptState.OPEN)
+        assert 0 < said.began_ms <= world.clock.now_ms()
+        await asyncio.sleep(lease * 0.6 / 1000)
+        tasks = await staged(client, {b"1": b"x", b"2": b"y"})
+        await asyncio.sleep(lease * 0.6 / 1000)
+        assert await about() == (said, AttemptState.OPEN), "its lease was renewed"
+        if end == "expire":
+            await asyncio.sleep(lease / 1000)
+            await life.sink.reap()
+            assert await about() == (said, AttemptState.EXPIRED)
+            return
+        job = await job_of(life, "nightly", 7, "n")
+        await tell(life, job, added(client, tasks, 0))
+        while (await about())[1] is AttemptState.OPEN:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.05)
+        said = replace(said, app="nightly", version=7)
+        assert await about() == (said, AttemptState.PREPARED)
+        if end == "abort":
+            await client.abort()
+            assert await about() == (said, AttemptState.ABORTED)
+            return
+        await tell(life, job, {"do": "commit"})
+        while (await about())[1] is AttemptState.PREPARED:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.001)
+        assert await about() == (said, AttemptState.COMMITTING)
+        await life.executor.wait(job, 20_000)
 
     play(work)
 
