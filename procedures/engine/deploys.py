@@ -6,7 +6,8 @@
     drained   … none of them these
 
 A version is a number that its author gives, or (`version="code"`) is made of the code itself: then
-it is at least BY_CODE, and the one that was declared last is the newest.
+it is at least BY_CODE, and the one that was declared last is the newest. Of a type that has both,
+the highest number is newer than the code that was declared before it.
 """
 
 from __future__ import annotations
@@ -53,11 +54,17 @@ def share(id: int) -> float:
 
 
 def newest(since: Mapping[int, int], drained: Iterable[int] = ()) -> int:
-    """Of these versions; `since`: when each was declared, which counts for those by code. All are
-    drained: none is (0).
+    """Of these versions; `since`: when each was declared. All are drained: none is (0)."""
+    return next(reversed(in_order(set(since) - set(drained), since)), 0)
+
+
+def in_order(versions: Iterable[int], since: Mapping[int, int]) -> list[int]:
+    """Those by code and the highest number, the newest last. Numbers have their own order: a worker
+    that serves a lower one, whenever it was declared, makes nothing new.
     """
-    left = set(since) - set(drained)
-    return max(left, key=lambda v: (v >= BY_CODE, since[v] if v >= BY_CODE else 0, v), default=0)
+    number = max((v for v in versions if v < BY_CODE), default=0)
+    beside = [number] if number else []
+    return sorted([*beside, *(v for v in versions if v >= BY_CODE)], key=lambda v: (since[v], v))
 
 
 def chosen(deploy: Deploy, since: Mapping[int, int], id: int) -> int:

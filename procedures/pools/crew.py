@@ -44,7 +44,7 @@ from kv.base.errors import (
 )
 from kv.base.ops import delete, put
 from procedures.engine import attributes, records, search_rows
-from procedures.engine.deploys import BY_CODE
+from procedures.engine.deploys import BY_CODE, in_order
 from procedures.engine.deploys import NONE as NO_DEPLOY
 from procedures.engine.needs import lacking
 from procedures.engine.records import FORMAT_MORE, Record, lane_of, parts_of, without_needs
@@ -391,9 +391,9 @@ class Crew(Dealing):
         self._away.pop((name, version), None)
 
     async def _care_for_versions(self) -> None:
-        """Of those by code: the newest that somebody has is the newest; what was declared after it,
-        and was left by all for a while, is declared anew when somebody has it again. And only the
-        last VERSIONS_BY_CODE_KEPT are kept that nobody needs.
+        """Of a type with versions by code: the newest that somebody has is the newest; what was
+        declared after it, and was left by all for a while, is declared anew when somebody has it
+        again. And only the last VERSIONS_BY_CODE_KEPT are kept that nobody needs.
         """
         async with self._declaring:
             if self._expected:
@@ -405,14 +405,17 @@ class Crew(Dealing):
             gone: list[tuple[str, int]] = []
             for name in self._types.names():
                 since = self._types.since(name)
-                order = sorted((v for v in since if v >= BY_CODE), key=lambda v: (since[v], v))
+                order = in_order(since, since)
+                by_code = [version for version in order if version >= BY_CODE]
+                if not by_code:
+                    continue
                 mine = [at for at, version in enumerate(order) if (name, version) in there]
                 for version in order[mine[-1] + 1 :] if mine else ():
                     declared, left = self._types.exact(name, version), (name, version)
                     if declared and declared.remote and self._away.get(left, -inf) <= latest:
                         told = described(declared, declared.pool)
                         passed.append((declared, structs.replace(told, since_ms=_PASSED)))
-                old = order[: -limits.VERSIONS_BY_CODE_KEPT]
+                old = by_code[: -limits.VERSIONS_BY_CODE_KEPT]
                 needed = self._needed(name, there) if old else ()
                 gone += [(name, version) for version in old if version not in needed]
             await self._keep_types(passed)
@@ -422,9 +425,13 @@ class Crew(Dealing):
     def _watch_versions(self, entry: Entry) -> None:
         """Somebody has come or gone who had these."""
         now = self._timers.monotonic()
-        by_code = [(one.name, one.version) for one in entry.types if one.version >= BY_CODE]
-        if by_code:
-            self._away |= dict.fromkeys(by_code, now)
+        beside = [
+            (one.name, one.version)
+            for one in entry.types
+            if any(version >= BY_CODE for version in (one.version, *self._types.since(one.name)))
+        ]
+        if beside:
+            self._away |= dict.fromkeys(beside, now)
             self._care_at = now + _AWAY_S
 
     async def _versions_left(self) -> None:

@@ -384,6 +384,60 @@ async def _new_ones_begin_with(office: Office, executor: Executor, version: int)
     assert await _version(executor, "sloop") == version
 
 
+def test_u18_a_number_is_newer_than_code_that_was_declared_before_it() -> None:
+    """Who went back to numbers had new ones begin with code that nobody had any more; or a lower
+    number takes over from a higher one.
+    """
+    for since, wanted in (
+        ({1: 10, 2: 5}, 2),
+        ({1: 10, OLD: 20}, OLD),
+        ({1: 10, OLD: 20, 2: 30}, 2),
+        ({1: 30, OLD: 20, 2: 10}, OLD),
+        ({OLD: 20, NEW: 40, 2: 30}, NEW),
+        ({2: 20, OLD: 20}, OLD),
+        ({}, 0),
+    ):
+        assert deploys.newest(since) == wanted, since
+    assert deploys.newest({1: 10, OLD: 20, 2: 30}, [2]) == OLD
+    assert deploys.newest({1: 10, OLD: 20, 2: 30}, [2, OLD]) == 1
+
+
+def test_u18_from_code_to_numbers_and_back() -> None:
+    """Each deploy takes the new ones over, in whichever way it counts, also for the next master;
+    workers that drain what was before change nothing, until they are all that is left.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = _dock(loop, 1, OLD, 2)
+        executor = await office.open(office.executor())
+        for name, version in (("w1", 1), ("w2", OLD), ("w3", 2)):
+            _hire(office, name, version)
+            await office.entered(name)
+            assert await _version(executor, "sloop") == version
+        await office.dismiss("w1")
+        await office.dismiss("w2")
+        for name, version in (("drains", OLD), ("counts", 1)):
+            _hire(office, name, version)
+            await office.entered(name)
+        await asyncio.sleep(60)
+        assert await _version(executor, "sloop") == 2
+        await office.close(executor)
+        executor = await office.open(office.executor())
+        assert await _version(executor, "sloop") == 2
+        await office.until(
+            lambda: len(executor.crew.hands) == 3  # type: ignore[union-attr]
+        )
+        await office.dismiss("w3")
+        await _new_ones_begin_with(office, executor, OLD)
+        _hire(office, "w4", 2)
+        await office.entered("w4")
+        await _new_ones_begin_with(office, executor, 2)
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main)
+
+
 def test_u18_older_code_that_is_deployed_again_is_the_newest() -> None:
     """It kept the time of its first deploy: new ones went on beginning with a version that no
     worker had any more, and waited for ever. Also for the next master, and the other way round.
