@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import kvorum
-from kv.base.limits import SINK_EXPIRED_MS, SINK_LEASE_MS
+from kv.base.limits import SINK_EXPIRED_MS
 from kv.base.ops import put
 from kvorum.programs.localcluster import LocalCluster
 from kvorum.sdk.database import AsyncDatabase
@@ -30,7 +30,7 @@ from procedures.sink.format.sink_records import (
     attempt_key,
     pack_chunk,
 )
-from procedures.verbs import SINK_BEGIN, SINK_COMMIT, SINK_SEAL
+from procedures.verbs import SINK_COMMIT, SINK_SEAL
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "guides" / "images"
 _MODULE: Final = "scripts.console_pictures"
@@ -108,12 +108,8 @@ async def _staged(db: AsyncDatabase) -> None:
     """What Spark's writers would have staged: one writes, one is silent, one died, one commits."""
     backend = db._backend
     table = next(one for one in await db.tables("shop") if one.name == "visits")
-    for name, lease_ms, tasks in (
-        ("4c1b83c6d1a94a06", SINK_LEASE_MS, 12),
-        ("9f20d77be3214f51", 120_000, 3),
-        ("e07a54c9b2d14c0e", 120_000, 1),
-    ):
-        await backend.kv.call_node(SINK_BEGIN, name, table.id, lease_ms)
+    silent = "9f20d77be3214f51"
+    for name, tasks in (("4c1b83c6d1a94a06", 12), (silent, 3), ("e07a54c9b2d14c0e", 1)):
         for n in range(tasks):
             key = f"z/{name}/{n}".encode()
             chunk = pack_chunk([key], [b"x" * 200])
@@ -125,9 +121,12 @@ async def _staged(db: AsyncDatabase) -> None:
         pass
     now_ms = backend.txn.clock.now_ms()
     about = About(now_ms - 5_400_000, "ann", "nightly", 41)
-    lease_ms = now_ms + SINK_EXPIRED_MS - 3_600_000
-    gone = Attempt(AttemptState.EXPIRED, table.id, lease_ms, 0, about)
-    await backend.txn.write([put(attempt_key("job-117-000-5b1c99ade0f2"), gone.pack())])
+    until_ms = now_ms + SINK_EXPIRED_MS - 3_600_000
+    gone = Attempt(AttemptState.EXPIRED, table.id, until_ms, 0, about)
+    about = About(now_ms - 720_000, "ann")
+    dying = Attempt(AttemptState.OPEN, table.id, now_ms + 120_000, about=about)
+    for name, one in (("5b1c99ade0f24d1a", gone), (silent, dying)):
+        await backend.txn.write([put(attempt_key(name), one.pack())])
 
 
 def _order(n: int, bank: str = "open", *late: bool) -> dict[str, object]:

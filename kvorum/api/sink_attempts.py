@@ -12,6 +12,7 @@ ORPHAN      tasks of an attempt that is gone: removed within a minute
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from shlex import quote  # its writer gave it its name
 from typing import Any
 
 from kv.base.limits import SINK_LEASE_MS, SINK_PREPARED_WARN_MS
@@ -73,7 +74,7 @@ class SinkAttempt:
             case "OPEN" if self.silent:
                 return (
                     "Its writer has gone silent. What it staged goes with the lease, in"
-                    f" {left}; if the program is dead: kvorum spark abort {self.attempt}"
+                    f" {left}; if the program is dead: kvorum spark abort {quote(self.attempt)}"
                 )
             case "OPEN":
                 return "It is being written."

@@ -167,16 +167,17 @@ export function workersPage() {
 const LEVELS = { good: "good", warn: "warn", note: "faint" };
 
 /** `kvorum …` in a sentence, as code. */
-const withCommands = (text) => text.split(/(kvorum (?:spark|proc) \w+ [\w-]+)/).map((part, i) => (i % 2 ? code(part) : part));
+const withCommands = (text) => text.split(/(kvorum (?:spark|proc) \w+ (?:[\w-]+|'.*'))/).map((part, i) => (i % 2 ? code(part) : part));
 
 function attemptRow(one) {
   const tasks = figure(one.tasks) + (one.more ? "+" : "");
   return [
-    code(one.attempt), one.table, one.app && [one.app, " ", el("span", { class: "faint" }, `batch ${one.version}`)],
+    [code(one.attempt), el("div", { class: "faint helps" }, withCommands(one.do))],
+    [one.table, one.app && el("div", { class: "faint" }, `${one.app}, batch ${one.version}`)],
     badge(one.state === "OPEN" && one.level === "warn" ? "silent" : one.state.toLowerCase(), LEVELS[one.level]),
     one.since_ms === null ? "" : el("span", { title: one.began_ms ? `begun ${moment(one.began_ms)}` : "" }, duration(one.since_ms)), one.user,
     [tasks, one.working > 0 && el("span", { class: "faint" }, ` and ${figure(one.working)} at work`)], figure(one.rows) + (one.more ? "+" : ""), figure(one.chunks),
-    one.left_ms === null ? "" : duration(one.left_ms), one.procedure && linkTo(one.procedure), withCommands(one.do),
+    one.left_ms === null ? "" : duration(one.left_ms), one.procedure && linkTo(one.procedure),
   ];
 }
 
@@ -197,7 +198,7 @@ export function sinksPage() {
     const items = found.flatMap((one) => one.items).filter((one) => matches(text, one)).sort((a, b) => b.created_ms - a.created_ms);
     return [
       el("h2", {}, "Staged"),
-      el("div", { id: "staged" }, tableOf(...withoutEmpty([["attempt", "tight"], ["table", "tight"], ["batch", ""], ["", "tight"], ["since", "tight"], ["by", ""], ["tasks done", "number"], ["rows", "number"], ["chunks", "number"], ["lease", "tight"], ["procedure", "tight"], ["what helps", ""]], attempts.map(attemptRow)),
+      el("div", { id: "staged" }, tableOf(...withoutEmpty([["attempt", ""], ["table", ""], ["", "tight"], ["since", "tight"], ["by", ""], ["tasks done", "number"], ["rows", "number"], ["chunks", "number"], ["lease", "tight"], ["procedure", "tight"]], attempts.map(attemptRow)),
         staged.items.length ? "None of them fits the text." : empty("Nothing is staged", "While a DataFrame is written its rows lie here, invisible, until its batch is committed."))),
       el("h2", {}, "Commits"),
       el("p", { class: "faint" }, "Batches that Spark commits: each is a procedure, exactly once. The newest that are kept."),

@@ -9,7 +9,7 @@ import json
 import httpx
 import pytest
 
-from kv.base.limits import SINK_EXPIRED_MS, SINK_LEASE_MS
+from kv.base.limits import SINK_EXPIRED_MS
 from kv.base.ops import put
 from kvorum.sdk.database import AsyncDatabase
 from procedures.sink.format.sink_records import (
@@ -20,7 +20,7 @@ from procedures.sink.format.sink_records import (
     attempt_key,
     pack_chunk,
 )
-from procedures.verbs import SINK_BEGIN, SINK_COMMIT, SINK_SEAL
+from procedures.verbs import SINK_COMMIT, SINK_SEAL
 from tests.kit.browser import Browser
 from tests.kvorum.http.conftest import MARKUP, Place, show
 
@@ -336,8 +336,7 @@ async def sinks_at_work(db: AsyncDatabase) -> None:
     """
     backend = db._backend
     orders = next(one for one in await db.tables("default") if one.name == "orders")
-    for name, lease_ms in (("at-work", SINK_LEASE_MS), (MARKUP[:60], 60_000), ("done", 60_000)):
-        await backend.kv.call_node(SINK_BEGIN, name, orders.id, lease_ms)
+    for name in ("at-work", MARKUP[:60], "done"):
         chunk = pack_chunk([b"sink"], [name.encode()])
         sealed = [1, 1, add_crc(0, 0, chunk)]
         await backend.kv.call_node(SINK_SEAL, name, orders.id, 0, f"t-{name}", *sealed, chunk)
@@ -348,7 +347,9 @@ async def sinks_at_work(db: AsyncDatabase) -> None:
     now_ms = backend.txn.clock.now_ms()
     about = About(now_ms - 3_600_000, "ann", "nightly", 41)
     gone = Attempt(AttemptState.EXPIRED, orders.id, now_ms + SINK_EXPIRED_MS, 0, about)
-    await backend.txn.write([put(attempt_key("gone"), gone.pack())])
+    dying = Attempt(AttemptState.OPEN, orders.id, now_ms + 60_000)
+    for name, one in (("gone", gone), (MARKUP[:60], dying)):
+        await backend.txn.write([put(attempt_key(name), one.pack())])
 
 
 def test_m9_what_sinks_have_staged_and_left_is_shown(page: Browser, customers: Place) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
@@ -163,3 +164,5 @@ def test_what_helps_is_said_of_each() -> None:
         assert one.level == level, state
         assert word in one.do, state
         assert SinkAttempt.of(one.to_plain()) == one
+    evil = replace(told("OPEN", 5, 60_000), attempt="x; reboot")
+    assert "kvorum spark abort 'x; reboot'" in evil.do, "who copies it runs it"
