@@ -119,12 +119,14 @@ def test_a_page_has_read_so_many_rows_at_most(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(staged_attempts, "SCAN_ROWS_MAX", 10)
     monkeypatch.setattr(staged_attempts, "SINK_TASKS_MAX", 20)
     monkeypatch.setattr(staged_attempts, "SINK_LISTED_ROWS", 50)
-    store, names = Store(), Names()
+    store = Store()
+    names: Any = Names()
     for n in range(10):
         store.attempt(f"a{n}", MINE, 1_000, AttemptState.OPEN)
-    for seen in (None, lambda table: table == OTHERS):
+    everything: list[Callable[[int], bool] | None] = [None, lambda table: table == OTHERS]
+    for seen in everything:
         store.scanned = 0
-        asyncio.run(staged_attempts.page(store, names, NOW, "", seen))  # type: ignore[arg-type]
+        asyncio.run(staged_attempts.page(store, names, NOW, "", seen))
         assert store.scanned <= 150
 
 
