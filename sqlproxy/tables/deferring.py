@@ -160,6 +160,30 @@ class Deferred:
         self.said = (None, {})
 
 
+class Together(Deferred):
+    """Of one statement that makes several changes: its foreign keys are looked at when all of them
+    are made (`sqlproxy.tables.referring.check_deferred`); what waits for the commit is noted there.
+    """
+
+    def __init__(self, beyond: Deferred | None) -> None:
+        """`beyond`: the transaction's; None: the statement is one by itself."""
+        super().__init__()
+        self._beyond = beyond
+
+    def defers(self, table: int, key: ForeignKey | Index) -> bool:
+        return isinstance(key, ForeignKey) or self._waits(table, key)
+
+    def _waits(self, table: int, key: ForeignKey | Index) -> bool:
+        return self._beyond is not None and self._beyond.defers(table, key)
+
+    def add(self, child: int, key: ForeignKey, values: tuple[object, ...], *, gone: bool) -> None:
+        """Raises SqlError (54001)."""
+        if self._beyond is not None and self._waits(child, key):
+            self._beyond.add(child, key, values, gone=gone)
+        else:
+            super().add(child, key, values, gone=gone)
+
+
 def _keys(table: Table, name: str) -> Iterator[ForeignKey | Index]:
     """The constraint, if it is one that may be deferrable."""
     yield from (key for key in table.foreign_keys if key.name == name)

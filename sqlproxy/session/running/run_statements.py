@@ -37,9 +37,10 @@ from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
 from sqlproxy.session.state.state import State
-from sqlproxy.tables.deferring import Deferred, Spots
+from sqlproxy.tables.deferring import Deferred, Spots, Together
 from sqlproxy.tables.ends import EndsPlan
 from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.referring import check_deferred
 from sqlproxy.tables.row_locking import Stale
 from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
@@ -97,6 +98,14 @@ class ReadsAt:
         return None
 
 
+def _deferred(session: State) -> Deferred | None:
+    """What waits for the commit: a statement that is a transaction by itself ends with its
+    checks.
+    """
+    block = session.block
+    return None if block.lone and not block.explicit else block.deferred
+
+
 def _check_past(key: bytes) -> None:
     """Raises SqlError (0A000)."""
     if key >= PRIVATE:
@@ -114,12 +123,11 @@ class Job:
     tables: Declared
     touched: Touched
     alone: bool
+    together: Together | None = None  # of several changes of a statement
 
     @property
     def deferred(self) -> Deferred | None:
-        """A statement that is a transaction by itself ends with its checks."""
-        block = self.session.block
-        return None if block.lone and not block.explicit else block.deferred
+        return _deferred(self.session) if self.together is None else self.together
 
     @property
     def spots(self) -> Spots:
@@ -151,8 +159,10 @@ async def query(
     """
     then = await _catalog_then(session, prepared, values, sight)
     if changes_in(prepared.bound):
-        prepared = await carried_out(session, prepared, _part(session, values, touched))
-        await settled(session)
+        together = Together(_deferred(session))
+        part = _part(session, values, touched, together)
+        prepared = await carried_out(session, prepared, part)
+        await _all_made(session, values, together)
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
         prepared = await _with_values(session, prepared, values, touched, sight)
@@ -406,9 +416,10 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
     if changes_in(bound) or not bound.target.table.private:
         session.check_writable(type(bound).__name__.upper())
     if changes_in(bound):
-        part = _part(session, values, touched)
+        together = Together(_deferred(session))
+        part = _part(session, values, touched, together)
         outcome = await part(await carried_out(session, prepared, part))
-        await settled(session)
+        await _all_made(session, values, together)
         return outcome
     first = not block.explicit and block.statements == 0
     alone = first and block.lone  # what is only refused at its commit nobody has seen
@@ -437,19 +448,26 @@ async def settled(session: State) -> None:
     block = session.block
     spots, t = block.deferred.spots, block.transaction
     if spots.noted and t is not None:
-        sole = block.lone and not block.explicit
-        await settle(t, await session.declared(), spots, None if sole else block.deferred)
+        await settle(t, await session.declared(), spots, _deferred(session))
+
+
+async def _all_made(session: State, values: Values, together: Together) -> None:
+    """All changes of a statement are made. Raises SqlError (23503, 23505), KvorumError."""
+    await settled(session)
+    env, _ = environment(session, values)
+    t, tables = await session.work(), await session.declared()
+    await check_deferred(t, tables, env, together, every=True)
 
 
 def _part(
-    session: State, values: Values, touched: Touched
+    session: State, values: Values, touched: Touched, together: Together
 ) -> Callable[[Prepared], Awaitable[Outcome]]:
     """Makes one change of several in a statement."""
 
     async def run(prepared: Prepared) -> Outcome:
         modes = session.modes()  # it is not run again, so it waits
         await session.block.work(modes, locks=modes.isolation in RENEWING)
-        outcome = await _changed(session, prepared, values, touched, alone=False)
+        outcome = await _changed(session, prepared, values, touched, alone=False, together=together)
         session.block.outcomes.append(outcome.without_rows())
         session.block.wrote = session.block.wrote or not prepared.bound.target.table.private
         session.block.sole = None
@@ -459,7 +477,13 @@ def _part(
 
 
 async def _changed(
-    session: State, prepared: Prepared, values: Values, touched: Touched, *, alone: bool
+    session: State,
+    prepared: Prepared,
+    values: Values,
+    touched: Touched,
+    *,
+    alone: bool,
+    together: Together | None = None,
 ) -> Outcome:
     block = session.block
     assert prepared.declared is not None
@@ -475,7 +499,7 @@ async def _changed(
         session.bound(prepared.declared, adds=adds)
     block.statements += 1
     env, numbers = environment(session, values)
-    job = Job(session, t, env, numbers, prepared.declared, touched, alone)
+    job = Job(session, t, env, numbers, prepared.declared, touched, alone, together)
     said = block.notes.mark()
     try:
         while True:

@@ -149,3 +149,26 @@ def test_rows_that_take_each_others_places_are_refused_as_one_by_one(sql: Any) -
             with pytest.raises(psycopg.errors.UniqueViolation):
                 db.execute(change.encode())
         assert [row[:2] for row in _rows(db)] == [(n + 59, n) for n in range(1, 61)]
+
+
+def test_p10_a_change_in_with_that_another_part_would_see_is_refused(
+    db: psycopg.Connection,
+) -> None:
+    """The answer would not be PostgreSQL's, where all parts see what was there before."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    db.execute("INSERT INTO t VALUES (1, 0), (2, 0)")
+    for statement in (
+        b"WITH u AS (UPDATE t SET a = 1 RETURNING *) SELECT count(*) FROM t",
+        b"WITH u AS (UPDATE t SET a = 1 WHERE id = 1) UPDATE t SET a = 2 WHERE id = 2",
+        b"WITH u AS (UPDATE t SET a = 1 WHERE id = 1) DELETE FROM t WHERE id = 2",
+        b"WITH d AS (DELETE FROM t WHERE id = 1) INSERT INTO t VALUES (5, 5)",
+        b"WITH d AS (DELETE FROM t RETURNING *) INSERT INTO t TABLE d ON CONFLICT DO NOTHING",
+        b"WITH d AS (DELETE FROM t RETURNING id) INSERT INTO t SELECT t.* FROM d JOIN t USING (id)",
+        b"WITH d AS (DELETE FROM t RETURNING *), i AS (INSERT INTO t TABLE d) SELECT * FROM t",
+    ):
+        with pytest.raises(psycopg.errors.FeatureNotSupported) as refused:
+            db.execute(statement)
+        told = refused.value.diag
+        assert 'WITH changes the table "t", which another part uses' in str(told.message_primary)
+        assert told.message_hint == "Make it two statements in one transaction."
+        assert db.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 0), (2, 0)]
