@@ -48,7 +48,7 @@ from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, un
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_name, database_of, schema_of
+from sqlproxy.rows.naming import check_name, database_of, schema_of, shown_name
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -182,11 +182,15 @@ async def _check_new(t: Reader, name: str) -> None:
     """Raises AlreadyExists."""
     if (await t.get(namespace_key(name)))[0] is None:
         return
-    as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
-    if name != database_of(name):
-        words = f'schema "{schema_of(name)}" already exists'
-        as_sql = {"sqlstate": "42P06", "sql_message": words}
+    as_sql = _as_sql(name, "42P04", "42P06", "already exists")
     raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
+
+
+def _as_sql(name: str, of_database: str, of_schema: str, words: str) -> dict[str, object]:
+    """What a refusal says of a namespace to who knows databases and schemas."""
+    if name == database_of(name):
+        return {"sqlstate": of_database, "sql_message": f'database "{name}" {words}'}
+    return {"sqlstate": of_schema, "sql_message": f'schema "{schema_of(name)}" {words}'}
 
 
 async def rename_namespace(t: Writer, name: str, to: str) -> None:
@@ -275,7 +279,7 @@ async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
         raise NotFound(
             f"there is no namespace {name!r}",
             code="NAMESPACE_NOT_FOUND",
-            details={"namespace": name},
+            details={"namespace": name, **_as_sql(name, "3D000", "3F000", "does not exist")},
         )
     return decode_namespace(key, value), version
 
@@ -626,7 +630,10 @@ def check_enabled(namespace: Namespace) -> None:
         raise Refused(
             f"namespace {namespace.name} is disabled; enable it first",
             code="NAMESPACE_DISABLED",
-            details={"namespace": namespace.name},
+            details={
+                "namespace": namespace.name,
+                **_as_sql(namespace.name, "55000", "55000", "is disabled; enable it first"),
+            },
         )
 
 
@@ -755,5 +762,10 @@ def _no_table(namespace: str, name: str, table: Table | None = None) -> NotFound
     return NotFound(
         f"there is no table {namespace}.{name}{state}",
         code="TABLE_NOT_FOUND",
-        details={"namespace": namespace, "table": name},
+        details={
+            "namespace": namespace,
+            "table": name,
+            "sqlstate": "42P01",
+            "sql_message": f'relation "{shown_name(namespace, name)}" does not exist',
+        },
     )

@@ -436,19 +436,18 @@ class Conversation:
         self._release()
         name, text, oids = codec.read_parse(body)
         statements = self._session.statements
-        if name:
-            if name in statements:
-                message = f'prepared statement "{name}" already exists'
-                raise SqlError(DUPLICATE_PREPARED, message)
-            if len(statements) >= SQL_STATEMENTS_MAX:
-                raise SqlError(
-                    LIMIT_EXCEEDED,
-                    f"more than {SQL_STATEMENTS_MAX} prepared statements in one session",
-                    hint="Close those that are no longer needed.",
-                )
-        else:
+        if not name:
             statements.pop("", None)
-        statements[name] = await self._session.parse(text, oids)
+        elif len(statements) >= SQL_STATEMENTS_MAX:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"more than {SQL_STATEMENTS_MAX} prepared statements in one session",
+                hint="Close those that are no longer needed.",
+            )
+        statement = await self._session.parse(text, oids)
+        if name in statements:  # told behind what is wrong with the text, as PostgreSQL does
+            raise SqlError(DUPLICATE_PREPARED, f'prepared statement "{name}" already exists')
+        statements[name] = statement
         self._door.out += codec.PARSE_COMPLETE
 
     async def _bind(self, body: bytes) -> None:

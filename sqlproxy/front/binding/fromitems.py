@@ -107,7 +107,7 @@ class FromItems:
     def __init__(self, binder: Binder, queries: Selecting) -> None:
         self.binder = binder
         self.queries = queries
-        self.views = 0  # how many views deep
+        self.views: list[int] = []  # those around, the outermost first
         self.qualifies = False  # whether names are written into the tree with their schemas
         self.systems = 0  # how many of the system's
 
@@ -283,7 +283,7 @@ class FromItems:
 
     def _inside(self, name: str, body: Node) -> Select:
         """The query of a view: it sees nothing of the statement, nor has it parameters."""
-        if self.views + self.systems >= _NESTED_VIEWS_MAX:
+        if len(self.views) + self.systems >= _NESTED_VIEWS_MAX:
             raise SqlError(
                 "54001", f'views are nested more than {_NESTED_VIEWS_MAX} deep at "{name}"'
             )
@@ -321,13 +321,16 @@ class FromItems:
         parsed = syntax.parse(view.sql)
         if parsed is None or parsed.kind != "SelectStmt":
             raise SqlError("XX000", f'the view "{view.name}" has no query')
-        self.views += 1
+        if view.id in self.views:
+            words = f'infinite recursion detected in rules for relation "{view.name}"'
+            raise SqlError("42P17", words)
+        self.views.append(view.id)
         names_here, self.binder.names = self.binder.names, self.binder.names.publicly()
         try:
             with self.binder.needs.inside(view):
                 select = self._inside(view.name, parsed.body)
         finally:
-            self.views -= 1
+            self.views.pop()
             self.binder.names = names_here
         columns = tuple(
             ItemColumn(name, t.expr.oid, t.expr.typmod, view.id, i)

@@ -47,7 +47,7 @@ from sqlproxy.front.types.registry import (
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
 from sqlproxy.front.types.value_texts import VECTORS
 from sqlproxy.pg import oids
-from sqlproxy.rows.naming import InSchema, schema_of
+from sqlproxy.rows.naming import InSchema, named, schema_of
 from sqlproxy.values.enums import is_enum
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
@@ -170,8 +170,7 @@ class FunctionCalls:
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
             )
             return self._ordered_set(found, args, ordered, body, scope)
-        plain = words[0] != "public" and not own
-        if plain and (cast := self._as_cast(name, args, body)) is not None:
+        if (cast := self._as_cast(words, args, body)) is not None:
             return cast
         variadic = bool(body.get("func_variadic"))
         found = self._resolved(words, args, variadic, pos)
@@ -340,18 +339,20 @@ class FunctionCalls:
             *(Const(oid=oid, value=v) for oid, v in zip(rest, values[len(args) :], strict=True)),
         ]
 
-    def _as_cast(self, name: str, args: Sequence[Expr], body: Node) -> Expr | None:
+    def _as_cast(self, words: Sequence[str], args: Sequence[Expr], body: Node) -> Expr | None:
         """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
-        target = TYPE_BY_NAME.get(name)
-        if target is None and (own := self.binder.names.enum(name)) is not None:
-            target = own.oid
+        names, name, schemas = self.binder.names, words[-1], words[-2:-1]
+        target = TYPE_BY_NAME.get(name) if schemas in ([], ["pg_catalog"]) else None
+        if target is None:
+            every = (names.enum(named(one, name)) for one in schemas or names.path)
+            target = next((one.oid for one in every if one is not None), None)
         if target is None or len(args) != 1 or body.get("agg_star") or "over" in body:
             return None
         given = args[0].oid
         if any(p.args == (given,) for p in FUNCTIONS.get(name, ())):
             return None
         row = resolve.pathway(given, target, EXPLICIT) if given != oids.UNKNOWN else None
-        if given == oids.UNKNOWN or (row is not None and row.method in ("b", "i", "f")):
+        if given in (oids.UNKNOWN, target) or (row is not None and row.method in ("b", "i", "f")):
             return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
         return None
 

@@ -239,12 +239,15 @@ class DropTypes:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """`kind`: table, index, view, sequence."""
+    """`kind`: table, index, view, sequence. `skipped`: those whose schema is not there, and need
+    not be, in words.
+    """
 
     kind: str
     names: tuple[str, ...]
     missing_ok: bool = False
     cascade: bool = False
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

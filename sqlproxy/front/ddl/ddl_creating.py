@@ -353,7 +353,7 @@ class Definitions:
         if kind is None:
             word = body["removeType"].removeprefix("OBJECT_").lower().replace("_", " ")
             raise unsupported(f"DROP {word.upper()}")
-        names = []
+        names, skipped = [], []
         for node in body["objects"]:
             words = strings(node["List"]["items"])
             reference: Node = {"relname": words[-1]}
@@ -361,9 +361,15 @@ class Definitions:
                 reference["schemaname"] = words[-2]
             if len(words) > 2:
                 reference["catalogname"] = words[-3]
-            names.append(check_schema(reference, self.names))
+            try:
+                names.append(check_schema(reference, self.names))
+            except SqlError as error:
+                if error.sqlstate != UNDEFINED_SCHEMA or not body.get("missing_ok"):
+                    raise
+                skipped.append(f"{error.message}, skipping")
         cascade = body.get("behavior") == "DROP_CASCADE"
-        return d.Drop(kind, tuple(names), bool(body.get("missing_ok")), cascade)
+        missing_ok = bool(body.get("missing_ok"))
+        return d.Drop(kind, tuple(names), missing_ok, cascade, tuple(skipped))
 
     def comment(self, body: Node) -> d.Comment:
         """COMMENT ON; of what is no relation and no column: ddl_comments."""

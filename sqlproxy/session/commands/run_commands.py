@@ -222,9 +222,9 @@ async def listen(session: State, bound: s.Listen) -> str:
 
 
 async def prepare_statement(session: State, bound: s.Prepare) -> str:
+    statement = await parse(session, bound.text, bound.oids)
     if bound.name in session.statements:
         raise SqlError(DUPLICATE_PREPARED, f'prepared statement "{bound.name}" already exists')
-    statement = await parse(session, bound.text, bound.oids)
     session.statements.prepared(
         bound.name, statement, session.activity.message or session.activity.query
     )

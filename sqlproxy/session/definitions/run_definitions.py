@@ -201,6 +201,8 @@ _DROPS: Final = {
 
 async def drop(session: State, bound: d.Drop) -> str:
     how = {"cascade": bound.cascade, "if_exists": bound.missing_ok}
+    for words in bound.skipped:
+        session.notice(words)
     parts = by_schema if bound.kind == "index" else together
     for names in parts(bound.names):
         result = await run(session, _DROPS[bound.kind], {"names": names, **how})

@@ -246,12 +246,14 @@ def test_p4_copy_of_a_table_that_another_hides(two: psycopg.Connection) -> None:
 
 
 @pytest.mark.slow
-def test_p4_schemas_answer_as_postgresql(sql: Sql) -> None:
+@pytest.mark.parametrize("script", ["schemas", "names"])
+def test_p4_schemas_answer_as_postgresql(sql: Sql, script: str) -> None:
     """Rows, tags and SQLSTATEs differ from PostgreSQL 15 where something of one schema depends on
-    what is in another, is dropped or renamed with it, or is found by search_path.
+    what is in another, is dropped or renamed with it, or is found by search_path; or where a name
+    means another thing than before.
     """
-    known, wrong = recorded("schemas"), []
-    assert [(session, text) for session, text, _ in known] == statements("schemas")
+    known, wrong = recorded(script), []
+    assert [(session, text) for session, text, _ in known] == statements(script)
     sessions = Sessions(sql.dsn)
     try:
         for session, text, said in known:

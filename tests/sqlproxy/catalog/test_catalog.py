@@ -23,7 +23,8 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import META_RANGE, table_range
 from sqlproxy.catalog import catalog
 from sqlproxy.rows import rows
-from sqlproxy.rows.schema import Column, Table, placed
+from sqlproxy.rows.schema import DISABLED, Column, Namespace, Table, placed
+from sqlproxy.values.errors import from_store
 
 
 @dataclass
@@ -226,6 +227,27 @@ async def test_missing_names_say_what_is_missing(store: Store) -> None:
         await catalog.start_drop(t, "default", "nope")
     assert await catalog.find_by_id(t, TableId(12345)) is None
     assert t.writes == {}
+
+
+async def test_sql_is_told_of_databases_schemas_and_relations(store: Store) -> None:
+    """A definition that comes behind a rename would speak of a namespace, and say 3D000 of a
+    schema (PostgreSQL: 3F000).
+    """
+    t = store.begin()
+    for refused, state, words in (
+        (catalog.lookup_namespace(t, "shop:s"), "3F000", 'schema "s" does not exist'),
+        (catalog.hold_namespace(t, "shop:s"), "3F000", 'schema "s" does not exist'),
+        (catalog.lookup_namespace(t, "shop"), "3D000", 'database "shop" does not exist'),
+        (catalog.lookup(t, "default", "nope"), "42P01", 'relation "nope" does not exist'),
+    ):
+        with pytest.raises(NotFound) as caught:
+            await refused
+        told = from_store(caught.value)
+        assert (told.sqlstate, told.message) == (state, words)
+    with pytest.raises(Refused) as disabled:
+        catalog.check_enabled(Namespace("shop:s", state=DISABLED))
+    told = from_store(disabled.value)
+    assert (told.sqlstate, told.message) == ("55000", 'schema "s" is disabled; enable it first')
 
 
 async def test_taken_names_are_refused_in_every_state(store: Store) -> None:
