@@ -164,7 +164,7 @@ def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> No
         log_in("name", name="bob", password=PASSWORD)
         page.wait("document.querySelector('#closed')")  # it is still the page of locks
         assert "cluster " not in page.text()
-        assert page.js("[...document.querySelectorAll('nav a')].filter(a => !a.hidden).length") == 5
+        assert page.js("[...document.querySelectorAll('nav a')].filter(a => !a.hidden).length") == 6
         grant = {"role": "bob", "actions": ["read"], "kind": "cluster"}
         assert scene.ask("POST", "/v1/grants", grant).is_success
         page.click("#logout")
