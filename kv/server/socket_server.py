@@ -157,6 +157,7 @@ class ServerConnection(asyncio.Protocol):
         "_in_flight",
         "_open",
         "_out",
+        "_owed",
         "_paused",
         "_reply_bytes",
         "_rest",
@@ -213,6 +214,7 @@ class ServerConnection(asyncio.Protocol):
         self._held = 0  # bytes of that frame which the node has counted
         self._out: list[WireRow] = []
         self._rest: list[WireRow] = []  # of a frame that the window cut
+        self._owed = 0  # a time that this node's clock could not take
         self._asking: asyncio.Task[None] | None = None  # who it is
         self._in_flight = 0
         self._reply_bytes = _FIRST_REPLY_BYTES
@@ -358,14 +360,18 @@ class ServerConnection(asyncio.Protocol):
 
     def _timed(self, message: WireRow) -> list[list[object]]:
         """The requests of a frame that may begin with a time. One that this node's clock cannot
-        take is the answer to all of them but nodes' orders to each other, which claim nothing.
+        take is the answer to all of them but nodes' orders to each other, which claim nothing; and
+        to those of later frames: a burst of many has it in its first one alone.
         """
         server = self._server
         ts = message.pop(0) if message and type(message[0]) is int else 0
         rows = requests_of(message)
-        if not ts or server.time is None or (server.gate is not None and self.identity is None):
+        if server.time is None or (server.gate is not None and self.identity is None):
             return rows  # of nobody no time is heard
-        if (error := server.time.hear(ts)) is None:
+        ts = max(ts, self._owed)
+        error = server.time.hear(ts)
+        self._owed = ts if isinstance(error, Unavailable) else 0
+        if error is None:
             return rows
         for row in rows:
             if row[1] not in server.orders:

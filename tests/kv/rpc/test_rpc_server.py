@@ -218,6 +218,47 @@ async def test_rpc_peer_that_does_not_read_is_not_served_further(pace: int) -> N
         assert all(row[2] == value for row in rows)
 
 
+class Behind:
+    """A clock that cannot take a time before it is `there`."""
+
+    at = 0
+    there = False
+
+    def owe(self, ts: int) -> None:
+        """Nobody answers it."""
+
+    def hear(self, ts: int) -> KvorumError | None:
+        if ts > self.at and not self.there:
+            return Unavailable("its clock is behind", code="CLOCK_AHEAD")
+        self.at = max(self.at, ts)
+        return None
+
+
+async def test_r1_a_time_holds_for_all_frames_after_it() -> None:
+    """A burst of several frames has its time in the first one: the others must not be done by a
+    node that could not take it, for their causes could be above what it gives out.
+    """
+    async with running_node() as node, raw(node.port) as peer:
+        node.server.time = clock = Behind()
+
+        async def answered(peer: Raw, *messages: list[Any]) -> list[list[Any]]:
+            """What a message for each of two requests is answered."""
+            found: list[list[Any]] = []
+            peer.send(*messages)
+            while len(found) < 2:
+                found += [row for row in await peer.rows(1) if type(row) is list]
+            return found
+
+        pings = [[1, PING, 0]], [[2, PING, 0]]
+        refused = await answered(peer, [7], *pings)
+        assert [error_of(row).code for row in refused] == ["CLOCK_AHEAD"] * 2
+        async with raw(node.port) as other:  # it knows of nothing
+            assert await answered(other, *pings) == [[1, 0, 1], [2, 0, 1]]
+        clock.there = True
+        assert await answered(peer, *pings) == [[1, 0, 1], [2, 0, 1]]
+        assert clock.at == 7
+
+
 async def test_rpc_in_flight_window_is_kept() -> None:
     """Requests beyond the window wait in the socket: no BUSY, no unbounded queue, none lost."""
     async with running_node() as node, raw(node.port) as peer:
