@@ -226,6 +226,8 @@ class SimServer:
 
     def cut(self, nodes: Iterable[int]) -> None: ...
 
+    def review(self) -> None: ...
+
     def hang_up(self) -> None:
         self.network.servers.pop(self._address, None)
         for link in self.links:
