@@ -366,7 +366,9 @@ class ServerConnection(asyncio.Protocol):
         server = self._server
         ts = message.pop(0) if message and type(message[0]) is int else 0
         rows = requests_of(message)
-        if server.time is None or (server.gate is not None and self.identity is None):
+        if not (ts or self._owed) or server.time is None:
+            return rows
+        if server.gate is not None and self.identity is None:
             return rows  # of nobody no time is heard
         ts = max(ts, self._owed)
         error = server.time.hear(ts)

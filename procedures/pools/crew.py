@@ -349,15 +349,10 @@ class Crew(Dealing):
         entries = [*self._coming, *(hand.entry for hand in self.hands.values())]
         entries += [entry for _, entry in self._expected.values()]
         there = {(one.name, one.version) for entry in entries for one in entry.types}
-        whose = {full.user, user} if full.user else {one for one, _ in self._sizes.values()}
-        mine = {key for key, (of, _) in self._sizes.items() if of in whose}
-        needed = {
-            (name, version)
-            for name in {name for name, _ in mine}
-            for version in self._needed(name, there)
-        }
-        for name, version in sorted(mine - needed - sizes.keys()):
-            await self._forget_type(name, version)
+        mine = {key for key, (of, _) in self._sizes.items() if of == full.user or not full.user}
+        for name, version in sorted(mine - there - sizes.keys()):
+            if version not in self._needed(name):  # now, not when others were forgotten
+                await self._forget_type(name, version)
         if (full := self._full(user, sizes)) is not None:
             of_user = f" of {full.user!r}" if full.user else ""
             raise Refused(
@@ -385,8 +380,14 @@ class Crew(Dealing):
         return None
 
     async def _forget_type(self, name: str, version: int) -> None:
-        await self._rows.write([delete(rows.type_(name, version))])
-        self._types.forget(name, version)
+        declared = self._types.exact(name, version)
+        self._types.forget(name, version)  # first: nobody submits it while its row goes
+        try:
+            await self._rows.write([delete(rows.type_(name, version))])
+        except BaseException:
+            if declared is not None:
+                self._types.learn(declared)
+            raise
         self._sizes.pop((name, version), None)
         self._away.pop((name, version), None)
 
@@ -416,11 +417,11 @@ class Crew(Dealing):
                         told = described(declared, declared.pool)
                         passed.append((declared, structs.replace(told, since_ms=_PASSED)))
                 old = by_code[: -limits.VERSIONS_BY_CODE_KEPT]
-                needed = self._needed(name, there) if old else ()
-                gone += [(name, version) for version in old if version not in needed]
+                gone += [(name, version) for version in old if (name, version) not in there]
             await self._keep_types(passed)
             for name, version in gone:
-                await self._forget_type(name, version)
+                if version not in self._needed(name):
+                    await self._forget_type(name, version)
 
     def _watch_versions(self, entry: Entry) -> None:
         """Somebody has come or gone who had these."""
@@ -440,12 +441,11 @@ class Crew(Dealing):
         except KvorumError as error:
             log.warning("which versions are there is told later: %s", error)  # by the next sweep
 
-    def _needed(self, name: str, there: set[tuple[str, int]]) -> set[int]:
-        """Versions of a type that somebody has, that live ones run with, or settings name."""
+    def _needed(self, name: str) -> set[int]:
+        """Versions of a type that live ones run with, or settings name."""
         deploy = self._types.deploys.get(name, NO_DEPLOY)
         live = {one.release for one in self._roster.named(name)}
-        named = {deploy.default, deploy.ramp, deploy.previous, *deploy.drained}
-        return live | named | {version for of, version in there if of == name}
+        return live | {deploy.default, deploy.ramp, deploy.previous, *deploy.drained}
 
     def _lanes(self, entry: Entry) -> list[str]:
         """What a worker may run: of what it accepts nothing that is pinned to its own version."""

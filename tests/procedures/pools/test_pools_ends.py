@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from kv.base import limits
-from kv.base.errors import Busy, Refused, TooLarge
+from kv.base.errors import Busy, NotFound, Refused, TooLarge
+from kv.base.ops import Op
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.registry import declaration
@@ -112,6 +113,44 @@ def test_types_of_one_user_leave_room_for_others(
         assert known() == ["t000", "t001", "t004"]
         stored = [rows.name_in(key) async for key, _, _ in rows.every(crew._rows, rows.ALL_TYPES)]
         assert sorted(stored) == ["t000", "t001", "t003", "t004"]
+
+    in_office(test, [Slow])
+
+
+def test_what_is_submitted_while_room_is_made_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which types nobody needs was found out once, for all that were then forgotten one by one."""
+    monkeypatch.setattr(limits, "TYPES_OF_USER_MAX", 2)
+
+    async def test(office: Office, executor: Executor) -> None:
+        crew = executor.crew
+        assert crew is not None
+        (slow,) = (described(one, "p") for one in office.types())
+
+        def entry(*names: str) -> Entry:
+            return Entry("p", 1, tuple(structs.replace(slow, name=name) for name in names))
+
+        await crew.enter("a", entry("first", "second"), "eve")
+        await crew._bury(crew.hands["a"])
+        begun, go_on, write = asyncio.Event(), asyncio.Event(), crew._rows.write
+
+        async def slowly(ops: list[Op]) -> None:
+            if ops[0].key == rows.type_("first", slow.version):
+                begun.set()
+                await go_on.wait()
+            await write(ops)
+
+        monkeypatch.setattr(crew._rows, "write", slowly)
+        coming = asyncio.create_task(crew.enter("b", entry("third", "fourth"), "eve"))
+        await begun.wait()
+        with pytest.raises(NotFound, match="first"):  # it is being forgotten
+            await executor.submit(submission("first"))
+        await executor.submit(submission("second"))
+        go_on.set()
+        with pytest.raises(Refused, match="3 types and versions of workers of 'eve'"):
+            await coming
+        assert [one.name for one in crew._types.types() if one.user == "eve"] == ["second"]
 
     in_office(test, [Slow])
 
