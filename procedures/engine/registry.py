@@ -281,11 +281,15 @@ class Registry:
         return True
 
     def forget(self, name: str, version: int) -> None:
-        """A version that nobody needs; others of its name stay."""
+        """A version of workers that nobody needs; others of its name stay, and so does what this
+        process runs itself.
+        """
         for known in (self._types, self._elsewhere):
-            known.get(name, {}).pop(version, None)
-            if not known.get(name, True):
-                del known[name]
+            versions = known.get(name, {})
+            if version in versions and versions[version].remote:
+                del versions[version]
+                if not versions:
+                    del known[name]
 
     def beside(self, described: ProcedureType) -> ProcedureType:
         """The same with the steps and undo methods that others declared under this version: there

@@ -385,7 +385,7 @@ class Crew(Dealing):
         try:
             await self._rows.write([delete(rows.type_(name, version))])
         except BaseException:
-            if declared is not None:
+            if declared is not None and declared.remote:
                 self._types.learn(declared)
             raise
         self._sizes.pop((name, version), None)

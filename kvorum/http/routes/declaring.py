@@ -30,8 +30,8 @@ from pydantic import (
 )
 
 from kv.base import rights
-from kv.base.errors import Forbidden, InvalidArgument, KvorumError, TooLarge
-from kv.base.rights import LOOPBACK, Action, Identity, Resource, types_seen
+from kv.base.errors import Forbidden, InvalidArgument, KvorumError, TooLarge, Unavailable
+from kv.base.rights import LOOPBACK, Action, Book, Identity, Resource, types_seen
 from kvorum.api.backend import Backend
 from kvorum.http.routes.leases import Leases
 from kvorum.http.routes.rights import Right
@@ -107,14 +107,23 @@ def sees(asked: http.Request, resource: Resource, action: Action = Action.READ) 
     return True
 
 
+def book_of(asked: http.Request, here: Services) -> Book | None:
+    """By which is left out what he may not see; None: he sees all. Raises Unavailable: it is not
+    known now.
+    """
+    if asked.may is None:
+        return None
+    if here.guard.book is None:
+        raise Unavailable("users and rights cannot be read now: ask again in a moment")
+    return here.guard.book
+
+
 def types_of(asked: http.Request, here: Services) -> list[str] | None:
     """Types of procedures that who asks may see, as grants write them; None: all. They go with a
-    question for a list: what he may not see must not even be looked at.
+    question for a list: what he may not see must not even be looked at. Raises Unavailable.
     """
-    book = here.guard.book
-    if asked.may is None or book is None:
-        return None
-    if sees(asked, Resource(rights.Kind.PROCEDURE_TYPE, "*")):
+    book = book_of(asked, here)
+    if book is None or sees(asked, Resource(rights.Kind.PROCEDURE_TYPE, "*")):
         return None
     return sorted(types_seen(asked.identity, book))
 

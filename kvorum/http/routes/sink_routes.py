@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from kv.base.limits import SINK_ATTEMPT_CHARS_MAX
-from kvorum.http.routes.declaring import Asked, Here, Node, Plain, Routes, TextOrNone
+from kvorum.http.routes.declaring import Asked, Here, Node, Plain, Routes, TextOrNone, book_of
 from kvorum.http.routes.rights import SELF
 from kvorum.http.routes.route import items_of, object_of
 from kvorum.http.wire.fields import Schema
@@ -61,9 +61,7 @@ async def list_attempts(
     `do`: what it waits for, and what helps.
     """
     name = "" if after is None else checked_text(after, "after", SINK_ATTEMPT_CHARS_MAX)
-    book = here.guard.book
-    seen = None
-    if asked.may is not None and book is not None:
-        seen = seen_tables(asked.identity, book)
+    book = book_of(asked, here)
+    seen = None if book is None else seen_tables(asked.identity, book)
     found, on = await node.sink_attempts(name, seen)
     return {"items": [one.to_plain() for one in found], **({"after": on} if on else {})}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
 
+from kv.base.errors import Unavailable
 from kv.base.rights import Action, Kind
 from kvorum.http import console
 from kvorum.http.console import oidc_routes
 from kvorum.http.routes import console_routes
-from kvorum.http.routes.declaring import Declared, Routes
+from kvorum.http.routes.declaring import Declared, Routes, book_of, types_of
 from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.openapi import DECLARED
 from kvorum.http.routes.route import Route
@@ -58,3 +61,14 @@ def test_a_route_without_a_right_cannot_be_declared() -> None:
     """Whoever forgets it must hear of it at once, not from whoever got in."""
     with pytest.raises(TypeError, match="right"):
         Routes("tables").on("GET", "/v1/new")  # type: ignore[call-arg]
+
+
+def test_what_is_not_known_to_be_ones_own_is_not_shown() -> None:
+    """Rights that cannot be read any more were taken for those of who may see all."""
+    here: Any = SimpleNamespace(guard=SimpleNamespace(book=None))
+    somebody: Any = SimpleNamespace(may=lambda _actions, _resource: None)
+    everybody: Any = SimpleNamespace(may=None)
+    for asks in (book_of, types_of):
+        with pytest.raises(Unavailable, match="rights cannot be read now"):
+            asks(somebody, here)
+        assert asks(everybody, here) is None

@@ -25,9 +25,10 @@ from procedures.engine.deploys import BY_CODE, Deploy
 from procedures.engine.executor import Executor
 from procedures.engine.flow import Flow
 from procedures.engine.procedure import Outcome, State
-from procedures.engine.registry import declaration, procedure, step
+from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.workflow import workflow
 from procedures.pools.control import Control
+from procedures.pools.describe import described, remote_type
 from tests.procedures.pools.pool_lab import Office
 from tests.procedures.pools.test_pools import in_office, submission
 from tests.procedures.zoo import Zoo
@@ -569,6 +570,17 @@ def test_u18_versions_by_code_go_when_nobody_needs_them() -> None:
         await office.close(executor)
 
     simloop.run(main)
+
+
+def test_u18_what_workers_had_goes_and_what_runs_here_stays() -> None:
+    """Nodes that took over a type and its version from workers lost it with the workers' row."""
+    types = Registry([Ship1])
+    for declared in (Ship1, Ship2):
+        types.learn(remote_type(described(declaration(declared), "p")))
+    for version in (1, 2):
+        types.forget("boat", version)
+    assert list(types.since("boat")) == [1]
+    assert types.get("boat", 1).remote is False
 
 
 def test_u18_live_ones_move_or_say_why_not() -> None:
