@@ -87,7 +87,6 @@ async def test_what_does_not_end_is_refused_soon(
         # Its length ends it, not the time that a busy machine takes for it.
         monkeypatch.setattr(held_module, "MESSAGE_MS_MAX", 60_000)
         monkeypatch.setattr(http_server, "STALL_MS_MAX", 60_000)
-        monkeypatch.setattr(http_server, "_LINGER_S", 60.0)
         reader, writer = await asyncio.open_connection("127.0.0.1", app.port)
         writer.write(start)
         with contextlib.suppress(ConnectionError):
