@@ -102,6 +102,7 @@ class Link:
 
     def __init__(self, owner: LinkOwner, dialed: Peer | None) -> None:
         self._owner, self.dialed = owner, dialed
+        self.address = ""  # of a caller, where it has one
         self.peer: Peer | None = None  # set with the proof
         self.made_s = owner.timers.monotonic()
         self.lanes = Lanes(owner.limits)

@@ -32,6 +32,7 @@ from raft.errors import BadConfig
 from raft.handshake import Identity, Refusal
 from raft.limits import TransportLimits
 from raft.link import Link
+from raft.log_bound import LogBound
 from raft.peers import Address, Peer, PeerBook, PeerRng, Peers
 
 _LOOKS_PER_SILENCE: Final = 4
@@ -95,7 +96,8 @@ class Mux(ABC):
         self._leaving: dict[Link, float] = {}  # ended then, their last bytes on the way
         self._dials: dict[Link, Dial] = {}  # whose socket is not there yet
         self._reported_up: set[int] = set()
-        self._logged: dict[int, str] = {}  # why callers were refused, as it is in the log
+        self._logged: dict[int, str] = {}  # why callers were refused, as it is in the log …
+        self._lines = LogBound()  # … which anybody can make grow
         self._dirty: list[Link] = []
         self._flushing = False
         self._running = False
@@ -240,8 +242,19 @@ class Mux(ABC):
         if not self._running:
             link.end("", abort=True)
         elif link.dialed is None and len(self._strangers) > self.limits.strangers_max:
-            link.refuse(Refusal(handshake.BUSY, "too many connections in their handshakes"))
+            self._make_room()
         return not link.ended
+
+    def _make_room(self) -> None:
+        """The oldest caller of the address that has the most goes: who is silent keeps nobody out,
+        a peer needs two round trips.
+        """
+        callers: dict[str, list[Link]] = {}
+        for link in self._strangers:
+            if link.dialed is None:
+                callers.setdefault(link.address, []).append(link)
+        (oldest, *_) = max(callers.values(), key=len)
+        oldest.refuse(Refusal(handshake.BUSY, "too many connections in their handshakes"))
 
     def established(self, link: Link, peer: Peer) -> None:
         """See LinkOwner. The link takes the place of all others with that peer."""
@@ -299,7 +312,7 @@ class Mux(ABC):
             if refusal is None or refusal.code != handshake.DUPLICATE:
                 self._report(link.dialed, reason)
         elif refusal is not None and refusal.code != handshake.DUPLICATE:
-            self._report_caller(0 if claimed is None else claimed.node, refusal)
+            self._report_caller(link.address, 0 if claimed is None else claimed.node, refusal)
         self._arm_dials()
 
     def left(self, link: Link) -> None:
@@ -311,16 +324,21 @@ class Mux(ABC):
             me = self.identity.node
             log.warning("node %d: no connection with node %d: %s", me, peer.node, reason)
 
-    def _report_caller(self, node: int, refusal: Refusal) -> None:
+    def _report_caller(self, address: str, node: int, refusal: Refusal) -> None:
         """Somebody who says to be `node` (0: did not say) called and was refused."""
         if self._logged.get(node) == refusal.text:
+            return
+        tail = self._lines.tail(address, self.timers.monotonic())
+        if tail is None:
             return
         if len(self._logged) >= self.limits.peers_max:
             self._logged.clear()
         self._logged[node] = refusal.text
         who = f"node {node}" if node else "somebody"
+        who += f" at {address}" if address else ""
         verb = "refused us" if refusal.by_peer else "was refused"
-        log.warning("node %d: %s called and %s: %s", self.identity.node, who, verb, refusal.text)
+        me, text = self.identity.node, refusal.text
+        log.warning("node %d: %s called and %s: %s%s", me, who, verb, text, tail)
 
     # ------------------------------------------------------------------ time
 

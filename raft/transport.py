@@ -49,6 +49,8 @@ class SocketLink(Link, asyncio.BufferedProtocol):
         high = self._owner.limits.socket_bytes_high
         transport.set_write_buffer_limits(high=high)
         _tune(transport, high)
+        name = transport.get_extra_info("peername")
+        self.address = str(name[0]) if name else ""
         tls = self._owner.tls
         stranger = tls is not None and not tls.is_node(transport)
         super().connection_made(transport)

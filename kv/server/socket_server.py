@@ -96,6 +96,7 @@ from kv.server.connection_rights import (
 from kv.server.counters import Counters
 from kv.server.timestamp_connections import Express
 from raft.listener import Listening, listen, stop_listening
+from raft.log_bound import LogBound
 
 log = logging.getLogger(__name__)
 
@@ -539,6 +540,8 @@ class ServerConnection(asyncio.Protocol):
                     credential, certificate, peer.rpartition(":")[0]
                 )
             self._counts_for(gate)
+            if self.identity != LOOPBACK:  # else nobody has to log in
+                self._server.on_login(peer, self.identity, None)
         except (Unavailable, TimeoutError):
             if self.believed():
                 self.identity = LOOPBACK  # until the first book says otherwise
@@ -547,9 +550,10 @@ class ServerConnection(asyncio.Protocol):
                 self.end(Unavailable("users and rights cannot be read now: ask again in a moment"))
         except KvorumError as error:
             if isinstance(error, Unauthenticated | Busy):
-                log.warning("a login from %s was refused: %s", peer, error.code)
                 self._server.counters.logins_refused += 1
-                self._server.on_login_failed(peer, credential.user or certificate, error)
+                self._server.warn(peer, f"a login from {peer} was refused: {error.code}")
+                claimed = Identity(credential.user or certificate, "none")
+                self._server.on_login(peer, claimed, error)
             self.end(error)
         except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
             self.end(self._server.faults.answer(error, "a login", unknown=False))
@@ -786,8 +790,9 @@ class SocketServer:
         self.own_secret = b""  # of processes that this node has started; the node sets it
         self.believes: Callable[[], bool] = lambda: True
         """Whether somebody on this machine may be a node without a proof; the node sets it."""
-        self.on_login_failed: Callable[[str, str, KvorumError], object] = lambda *_: None
-        """Told from where, as whom (empty: by a token) and why not; the node sets it, too."""
+        self.on_login: Callable[[str, Identity, KvorumError | None], object] = lambda *_: None
+        """Told from where, as whom (no name: by a token) and why not; the node sets it, too."""
+        self._lines = LogBound()
         self._deputies: set[asyncio.Task[None]] = set()
         self.orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters
@@ -1050,12 +1055,19 @@ class SocketServer:
                 conn.proved = True
                 conn.identity = Identity("", "node", node=conn.node)
                 return True
-        log.warning("%s was refused to %s: it has not proved to be a node", verb.name, conn.peer)
+        told = f"{verb.name} was refused to {conn.peer}: it has not proved to be a node"
+        self.warn(conn.peer, told)
         self.counters.orders_refused += 1
         raise Forbidden(
             f"{verb.name} is what one node orders another; this connection has not proved to be a "
             "node of this cluster (KVORUM_CLUSTER_SECRET, the same at every node)"
         )
+
+    def warn(self, peer: str, told: str) -> None:
+        """Of what anybody can make happen, as often as he likes."""
+        tail = self._lines.tail(peer.rpartition(":")[0], self.timers.monotonic())
+        if tail is not None:
+            log.warning("%s%s", told, tail)
 
     def opened(self, conn: ServerConnection) -> None:
         self._connections[conn] = None

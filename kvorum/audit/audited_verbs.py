@@ -127,10 +127,11 @@ class NativeStamps:
         common = (_SURFACE, client, name, keys, tables, code, took_s)
         self._stamps.add(Stamp._make((*common, *numbers, node, asker, type_)))
 
-    def login_failed(self, client: str, user: str, error: KvorumError) -> None:
-        """`user`: who it claimed to be. What it showed to prove it is nobody's business."""
-        asker = Asker(user, "none", "", "", error.message)
-        self._stamps.add(Stamp(_SURFACE, client, "login", code=error.code, asker=asker))
+    def login(self, client: str, who: Identity, error: KvorumError | None) -> None:
+        """`who`: as he claimed, if it failed. What he showed to prove it is nobody's business."""
+        code, denied = (OK, "") if error is None else (error.code, error.message)
+        asker = Asker(who.name, who.credential, "", "", denied)
+        self._stamps.add(Stamp(_SURFACE, client, "login", code=code, asker=asker))
 
     def _finished(
         self,

@@ -19,6 +19,7 @@ from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import KvorumError
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.rights import Identity
 from kv.base.spoken_time import ServersTime, Time
 from kv.base.steady_clock import SteadyClock
 from kv.base.tls import Tls, node_tls
@@ -74,7 +75,7 @@ class Server(Protocol):
 
     own_secret: bytes
     believes: Callable[[], bool]
-    on_login_failed: Callable[[str, str, KvorumError], object]
+    on_login: Callable[[str, Identity, KvorumError | None], object]
 
     async def start(self, host: str, port: int) -> int: ...
 

@@ -111,7 +111,7 @@ class Doors:
         self.native.believes = self._believes
         self._node.guard.followers.append(self.native.review)
         if stamps is not None:
-            self.native.on_login_failed = stamps.login_failed
+            self.native.on_login = stamps.login
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)
         if config.join and not (config.cluster_secret or config.tls_dir):

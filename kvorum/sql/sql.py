@@ -181,7 +181,7 @@ class Front:
             tls=None if tls is None else SqlTls(tls),
         )
         if audit is not None:
-            self.server.on_login_failed = audit.login_failed
+            self.server.on_login = audit.login
 
     def _aside(self, call: Callable[[], None]) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(None, call)

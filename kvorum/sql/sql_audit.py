@@ -1,5 +1,5 @@
 """What the log of requests (kvorum/audit) says of SQL: one line for each decision on a statement,
-and for each failed login. Texts of statements are not in it: they have values, and passwords.
+and for each login. Texts of statements are not in it: they have values, and passwords.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from kv.base.ids import FIRST_USER_TABLE
 from kv.base.rights import Identity
 from kvorum.audit.audit_log import OK, Asker, Stamp, StampLog
-from sqlproxy.values.errors import INVALID_AUTHORIZATION, SqlError
+from sqlproxy.values.errors import SqlError
 
 SURFACE: Final = "sql"
 _REQUEST_BYTES: Final = 8
@@ -39,7 +39,9 @@ class SqlAudit:
         asker = Asker(identity.name, identity.credential, request, said, denied)
         self._log.add(Stamp(SURFACE, address, what, tables=tables, code=code, asker=asker))
 
-    def login_failed(self, user: str, address: str) -> None:
-        """Whose it would have been, from where."""
-        asker = Asker(user, "none", self._token(_REQUEST_BYTES).hex(), "", "the login failed")
-        self._log.add(Stamp(SURFACE, address, "login", code=INVALID_AUTHORIZATION, asker=asker))
+    def login(self, who: Identity, address: str, refused: SqlError | None) -> None:
+        """Who was let in from where; or, as he said, who was not, and why."""
+        code = OK if refused is None else refused.sqlstate
+        denied = "" if refused is None else refused.message
+        asker = Asker(who.name, who.credential, self._token(_REQUEST_BYTES).hex(), "", denied)
+        self._log.add(Stamp(SURFACE, address, "login", code=code, asker=asker))

@@ -19,10 +19,17 @@ from kv.base.connection_slots import Seats
 from kv.base.fair_turns import FairTurns
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
+from kv.base.rights import Identity
 from kv.base.shared_bytes import SharedBytes, Who
 from kv.base.throttle import Throttle
 from raft.listener import stop_listening
-from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
+from raft.log_bound import LogBound
+from sqlproxy.values.errors import (
+    ADMIN_SHUTDOWN,
+    CANNOT_CONNECT_NOW,
+    TOO_MANY_CONNECTIONS,
+    SqlError,
+)
 from sqlproxy.wire.codec import Fatal
 from sqlproxy.wire.connection import Connection
 from sqlproxy.wire.seam import Sessions
@@ -66,8 +73,10 @@ class SqlServer:
         self.secret = rng.token(_SECRET_BYTES)
         self.counters = Counters()
         self._throttle = Throttle()
+        self._lines = LogBound()
         self.turns = turns or FairTurns(clock.monotonic)
-        self.on_login_failed: Callable[[str, str], None] | None = None  # user, address
+        self.on_login: Callable[[Identity, str, SqlError | None], None] | None = None
+        """Told who was let in from where, or why not."""
         self.gone: Callable[[], None] | None = None  # called when a connection has ended
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
         self._clock = clock
@@ -220,9 +229,14 @@ class SqlServer:
         """It slows down the next ones, is counted and logged."""
         self._throttle.failed(address, user, self._now_ms())
         self.counters.logins_failed += 1
-        if self.on_login_failed is not None:
-            self.on_login_failed(user, address)
-        log.warning("a login of %.64r over SQL from %s failed", user, address or "this machine")
+        tail = self._lines.tail(address, self._clock.monotonic())
+        if tail is not None:
+            where = address or "this machine"
+            log.warning("a login of %.64r over SQL from %s failed%s", user, where, tail)
+
+    def login_decided(self, address: str, who: Identity, refused: SqlError | None) -> None:
+        if self.on_login is not None:
+            self.on_login(who, address, refused)
 
     def login_succeeded(self, address: str, user: str) -> None:
         self._throttle.succeeded(address, user)

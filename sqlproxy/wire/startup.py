@@ -34,6 +34,7 @@ from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
 from sqlproxy.wire.seam import Session, Sessions
 
+_NOTHING: Final = "none"  # is what he proved himself with
 SERVER_VERSION: Final = "15.0 (Kvorum)"
 # What is reported to a client at the start; the session's own settings go over these.
 REPORTED: Final = {
@@ -125,6 +126,10 @@ class Host(Protocol):
 
     def login_failed(self, address: str, user: str) -> None: ...
 
+    def login_decided(self, address: str, who: Identity, refused: SqlError | None) -> None:
+        """`who`: by what he proved it, "none" if he did not."""
+        ...
+
     def login_succeeded(self, address: str, user: str) -> None: ...
 
 
@@ -151,15 +156,15 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
     version = _negotiate(door, startup)
     user, database, settings = _wishes(startup)
     host.admit()
+    who = Identity(user, _NOTHING)
     try:
-        identity = await _identify(door, host, user)
-        session = await host.sessions.open(identity, door.address, database, settings)
-    except Fatal:
-        raise
-    except SqlError as error:
-        raise _fatal(error) from None
-    except KvorumError as error:
-        raise _fatal(at_the_door(error)) from None
+        who = await _identify(door, host, user)
+        session = await host.sessions.open(who, door.address, database, settings)
+    except (SqlError, KvorumError) as error:
+        refused = _fatal(error if isinstance(error, SqlError) else at_the_door(error))
+        host.login_decided(door.address, who, refused)
+        raise refused from None
+    host.login_decided(door.address, who, None)
     door.out += codec.AUTHENTICATED
     zone = _report(door, session, user, settings)
     key = host.rng.token(_KEY_BYTES if version >= codec.VERSION_3_2 else _KEY_BYTES_OLD)
@@ -173,6 +178,8 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
 
 
 def _fatal(error: SqlError) -> Fatal:
+    if isinstance(error, Fatal):
+        return error
     return Fatal(error.sqlstate, error.message, detail=error.detail, hint=error.hint)
 
 

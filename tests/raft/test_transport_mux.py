@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from raft import wire
 from raft.errors import BadConfig
-from raft.handshake import Identity, Refusal
+from raft.handshake import Hello, Identity, Refusal
 from raft.limits import TransportLimits
+from raft.link import Link
+from raft.log_bound import ADDRESSES_MAX, EVERY_S, LINES, LogBound
 from raft.memory import MemoryPeers
 from raft.peers import PeerBook, Pulse
-from raft.wire import frame
+from raft.wire import HELLO, PROOF, frame
 from tests.raft.wires import Net, SeededRng, SimMux, Wire, feed, joined
 
 VOTE = {"type": "request_vote", "term": 1}
@@ -412,20 +414,85 @@ def test_refused_dial_is_repeated_slowly_but_a_duplicate_soon() -> None:
     assert 10 <= net.nodes[1].counters.refused["SECRET"] <= 25
 
 
-def test_too_many_strangers_are_told_so() -> None:
-    """Connections that never say hello must not take the place of peers."""
+def caller(mux: SimMux, address: str = "") -> tuple[Link, Wire]:
+    """Somebody has called, and says nothing yet."""
+    link, wire_ = mux.new_link(None), Wire()
+    link.address = address
+    link.connection_made(wire_)
+    return link, wire_
+
+
+def test_silent_strangers_keep_no_peer_out() -> None:
+    """Connections that never say hello, however many and however often, must not take the places
+    that peers need.
+    """
     net = Net(limits=TransportLimits(strangers_max=3))
     mux = net.start(1)
-    wires = [Wire() for _ in range(5)]
-    for wire_ in wires:
-        mux.new_link(None).connection_made(wire_)
-    assert [wire_.closed for wire_ in wires] == [False, False, False, True, True]
-    assert b"too many" in wires[4].take()
-    net.timers.run(2.5)
-    assert all(wire_.closed for wire_ in wires), "nobody waits longer than a handshake"
-    assert mux.counters.timeouts == 3
+    wires = [caller(mux)[1] for _ in range(5)]
+    assert [wire_.closed for wire_ in wires] == [True, True, False, False, False]
+    assert b"too many" in wires[0].take()
     net.introduce(net.start(2), 1)
-    settle(net)
+    for _ in range(100):  # while they go on
+        caller(mux)
+        net.timers.run(0.01)
+    assert net.whole()
+    assert len(mux._strangers) <= 3
+    net.timers.run(2.5)
+    assert not mux._strangers, "nobody waits longer than a handshake"
+
+
+def test_strangers_of_one_address_lose_their_own_places_first() -> None:
+    """A machine that calls faster than a peer can answer must not push that peer out."""
+    net = Net(limits=TransportLimits(strangers_max=8))
+    mux = net.start(1)
+    peers = [caller(mux, f"10.0.0.{number}")[1] for number in (1, 2)]
+    flood = [caller(mux, "10.6.6.6")[1] for _ in range(50)]
+    assert [wire_.closed for wire_ in peers] == [False, False]
+    assert [wire_.closed for wire_ in flood] == [True] * 44 + [False] * 6
+
+
+@pytest.mark.parametrize("kind", ["names of clusters", "nodes", "texts of its own", "no protocol"])
+def test_a_stranger_writes_no_more_than_a_few_lines_of_the_log(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever calls and says something else each time would fill the disk with the log."""
+    caplog.set_level(logging.INFO, logger="raft.mux")
+    net = Net()
+    mux = net.start(1)
+    for number in range(1, 501):
+        link, wire_ = caller(mux, "10.6.6.6")
+        cluster = f"c{number}" if kind == "names of clusters" else mux.identity.cluster
+        node = number if kind == "nodes" else 7
+        who = Identity(cluster=cluster, node=node, incarnation=bytes(16))
+        if kind == "texts of its own":
+            feed(link, Refusal("NO", f"so {number}").frame())
+        elif kind == "no protocol":
+            feed(link, bytes([number % 256]) * 64)
+        else:
+            feed(link, frame(HELLO, Hello(who, bytes(32), 1).body()))
+            feed(link, frame(PROOF, bytes(32)))
+        assert wire_.closed
+    assert 1 <= len(caplog.records) <= LINES
+    caplog.clear()
+    net.timers.run(EVERY_S + 1)
+    link, _ = caller(mux, "10.6.6.6")
+    feed(link, Refusal("NO", "another time").frame())
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "10.6.6.6" in line
+    if kind != "no protocol":
+        assert "more were not logged" in line
+    caplog.clear()
+    link, _ = caller(mux, "10.0.0.2")
+    feed(link, Refusal("NO", "another one").frame())
+    assert caplog.records, "others are heard meanwhile"
+
+
+def test_lines_of_many_addresses_are_bounded_together() -> None:
+    """Who has many addresses would have as many times as many lines, and fill the memory."""
+    bound = LogBound()
+    said = [bound.tail(f"2001:db8::{number:x}", 0.0) for number in range(1_000) for _ in range(3)]
+    assert len([tail for tail in said if tail is not None]) <= LINES + 3 * ADDRESSES_MAX
+    assert bound.tail("2001:db8::1", EVERY_S) == ""
 
 
 def test_who_does_not_read_our_last_words_is_let_go() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Final
 
 from fastapi import Query
@@ -27,10 +26,9 @@ from kvorum.http.routes.declaring import (
     sees,
     submitter,
 )
-from kvorum.http.routes.docs_page import docs_page
 from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER, SELF
 from kvorum.http.routes.route import OBJECT, TS, D, items_of, object_of
-from kvorum.http.wire.codec import Reply, encode
+from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.fields import DATA, NUMBERS, Schema, integer
 from kvorum.http.wire.request import Request
 
@@ -283,14 +281,13 @@ async def metrics(here: Here) -> Reply:
 @ROUTES.on("GET", "/openapi.json", OPEN, shown=False)
 async def openapi_document(here: Here) -> Reply:
     """This API, for programs"""
-    return Reply(200, encode(await asyncio.to_thread(here.document), packed=False))
+    return Reply(200, await here.document())
 
 
 @ROUTES.on("GET", "/docs", OPEN, shown=False)
 async def docs(here: Here) -> Reply:
     """This API, for people"""
-    page = docs_page(await asyncio.to_thread(here.document))
-    return Reply(200, page.encode(), b"text/html; charset=utf-8")
+    return Reply(200, await here.page(), b"text/html; charset=utf-8")
 
 
 async def _started(node: Node, me: Me, name: str, args: Plain) -> Plain:

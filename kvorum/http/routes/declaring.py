@@ -56,7 +56,10 @@ class Services(NamedTuple):
     backend: Backend
     not_ready: Callable[[], str | None]
     metrics: Callable[[], Reply]
-    document: Callable[[], Plain]
+    document: Callable[[], Awaitable[bytes]]
+    """This API, for programs, …"""
+    page: Callable[[], Awaitable[bytes]]
+    """… and for people."""
     guard: Guard
     visits: Visits
     logins: Logins | None = None

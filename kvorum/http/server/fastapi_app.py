@@ -28,12 +28,13 @@ from kvorum.http.console import oidc_routes
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
+from kvorum.http.routes.docs_page import docs_page
 from kvorum.http.routes.leases import Leases
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
 from kvorum.http.server.authentication import Door
 from kvorum.http.server.causal_tokens import CausalTokens
 from kvorum.http.wire import request as http
-from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, reply
+from kvorum.http.wire.codec import Query, Reply, encode, path_text, plain, refusal, reply
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.local import logs
 from kvorum.security.oidc_login import Logins
@@ -75,7 +76,8 @@ class ColdApi:
             backend,
             not_ready,
             lambda: Reply(200, metrics.text(), CONTENT_TYPE),
-            functools.partial(document, version),
+            Made(lambda: encode(document(version), packed=False)),
+            Made(lambda: docs_page(document(version)).encode()),
             guard,
             visits,
             logins,
@@ -188,6 +190,24 @@ def document(version: str) -> dict[str, object]:
     everybody's start waits for what few ask for.
     """
     return openapi(version, application().openapi())
+
+
+class Made:
+    """A text that costs much: made in a thread when it is first wanted, once, since whoever finds
+    the port may ask for it as often as he likes.
+    """
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._made: list[bytes] = []
+        self._making = asyncio.Lock()
+
+    async def __call__(self) -> bytes:
+        if not self._made:
+            async with self._making:
+                if not self._made:  # nor while this waited
+                    self._made.append(await asyncio.to_thread(self._make))
+        return self._made[0]
 
 
 @functools.cache

@@ -56,8 +56,10 @@ def test_the_log_says_who_asked_by_what_and_what_was_refused(tmp_path: Path) -> 
         assert row["code"] == "FORBIDDEN", row
 
 
-def test_the_log_says_whose_login_failed(tmp_path: Path) -> None:
-    """Guesses at the native port left no trace in the log of requests; a password must not."""
+def test_the_log_says_who_logged_in_and_whose_login_failed(tmp_path: Path) -> None:
+    """Guesses at the native port left no trace in the log of requests, and who came in only with
+    his first request; a password must not be in it.
+    """
     with audited(tmp_path) as (db, base, file):
         db.access("init")
         db.access("user.create", {"name": "ann", "password": "correct horse"})
@@ -69,7 +71,13 @@ def test_the_log_says_whose_login_failed(tmp_path: Path) -> None:
         with pytest.raises(Unauthenticated):
             kvorum.connect(url)
         kvorum.connect(url, user="ann", password="correct horse").close()
-    failed = [row for row in rows(file) if row["method"] == "login"]
+    logins = [row for row in rows(file) if row["method"] == "login"]
+    failed, let_in = logins[:3], logins[3:]
+    assert let_in, "a line for each of its connections"
+    for row in let_in:
+        assert (row["user"], row["credential"], row["allowed"]) == ("ann", "password", True)
+        assert (row["surface"], row["code"]) == ("native", "OK")
+        assert row["client"].startswith("127.0.0.1:")
     assert [row.get("user", "") for row in failed] == ["ann", "", ""]
     for row in failed:
         assert (row["surface"], row["allowed"], row["code"]) == ("native", False, "UNAUTHENTICATED")

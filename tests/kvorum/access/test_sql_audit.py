@@ -37,12 +37,14 @@ def test_each_decision_of_sql_is_a_line(tmp_path: Path, processes: int) -> None:
                 conn.execute("DELETE FROM t")
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(f"{url} user=ann", password="wrong")
+        with pytest.raises(psycopg.OperationalError):  # he proves who he is, and may not go in
+            psycopg.connect(f"{url} user=ann dbname=nowhere", password=PASSWORD)
         file = log if not processes else log.with_name(f"{log.name}.sql0")
 
         def lines() -> list[dict[str, Any]]:
             found = [json.loads(line) for line in file.read_text().splitlines()]
             found = [line for line in found if line.get("surface") == "sql" and "user" in line]
-            return found if any(line["method"] == "login" for line in found) else []
+            return found if len([x for x in found if x["method"] == "login"]) >= 4 else []
 
         found = poll(lines)
         selects = [line for line in found if line["method"] == "select" and line["user"] == "ann"]
@@ -54,7 +56,12 @@ def test_each_decision_of_sql_is_a_line(tmp_path: Path, processes: int) -> None:
         (denied,) = [line for line in found if line["method"] == "delete"]
         assert (denied["allowed"], denied["code"]) == (False, "42501")
         assert "permission denied" in denied["denied"]
-        (failed,) = [line for line in found if line["method"] == "login"]
+        first, second, failed, late = [line for line in found if line["method"] == "login"]
+        for line, user, credential in ((first, "kvorum", "loopback"), (second, "ann", "password")):
+            assert (line["user"], line["credential"]) == (user, credential)
+            assert (line["allowed"], line["code"]) == (True, "OK")
+        assert (late["user"], late["credential"]) == ("ann", "password")
+        assert (late["allowed"], late["code"]) == (False, "3D000")
         assert (failed["user"], failed["allowed"]) == ("ann", False)
         assert len({line["request"] for line in found}) == len(found)
         assert PASSWORD not in file.read_text()

@@ -15,7 +15,9 @@ import pytest
 
 import kvorum
 from kv.base import limits
+from kvorum.http.routes import docs_page
 from kvorum.http.routes.openapi import ROUTES
+from kvorum.http.wire import codec
 from tests.kit.each import each
 from tests.kvorum.surfaces.conftest import Served, error_of
 
@@ -311,6 +313,18 @@ def test_openapi_describes_every_route(http: httpx.Client) -> None:
     for route in ROUTES:
         assert route.path in page.text
     assert "http://" not in page.text.replace("http-equiv", "")
+
+
+@each("path", ["/docs", "/openapi.json"])
+def test_pages_for_whoever_asks_are_made_once(
+    http: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers would have the node make a large page as often as they like."""
+    first = http.get(path)
+    monkeypatch.setattr(docs_page, "escape", None)
+    monkeypatch.setattr(codec, "_json_encode", None)
+    again = http.get(path)
+    assert (again.status_code, again.content) == (200, first.content)
 
 
 @each("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
