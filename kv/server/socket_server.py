@@ -37,7 +37,7 @@ from typing import Final, Protocol, cast
 
 from kv.base.accounts import USER, Account
 from kv.base.config_values import is_loopback
-from kv.base.connection_slots import Seats
+from kv.base.connection_slots import Seats, Strangers
 from kv.base.credentials import Credential
 from kv.base.errors import (
     Busy,
@@ -527,6 +527,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _welcome(self) -> None:
         self._decoder.limit = FRAME_BYTES_MAX
+        if not self.challenge and (self.identity is not None or self._server.gate is None):
+            self._server.prove(self)
         if self._transport is not None:
             hello = replace(self._server.hello, challenge=self.challenge)
             self._transport.write(self._server.encoder.message(hello.to_wire()))
@@ -710,6 +712,10 @@ class ServerConnection(asyncio.Protocol):
         self.unread = unread
         return now - self.waiting_since
 
+    def make_room(self) -> None:
+        """See Comer."""
+        self.drop()
+
     def drop(self) -> None:
         """Close at once, whatever is owed."""
         if self._transport is not None:
@@ -807,6 +813,7 @@ class SocketServer:
         self._connections: dict[ServerConnection, None] = {}
         self._connections_max = connections_max
         self._seats = seats or Seats()
+        self._strangers = Strangers()
         self.held = self._seats.held
         self.turns = (
             FairTurns(timers.monotonic, timers.call_soon) if gate is None else gate.tenants.turns
@@ -1054,6 +1061,7 @@ class SocketServer:
             if conn.challenge and hmac.compare_digest(row[NODE_ARGS_AT], right):
                 conn.proved = True
                 conn.identity = Identity("", "node", node=conn.node)
+                self.prove(conn)
                 return True
         told = f"{verb.name} was refused to {conn.peer}: it has not proved to be a node"
         self.warn(conn.peer, told)
@@ -1073,24 +1081,30 @@ class SocketServer:
         self._connections[conn] = None
         self.counters.connections += 1
         self.counters.connections_total += 1
-        seated = self._seats.take()
+        seated = self._seats.take(conn)
+        self._strangers.come(conn)
         if self._closing:
             conn.drop()  # it was taken before the listener closed, and reported to us after it
             return
         if not seated:
             self._refuse(conn, self._seats.limit, self._seats.taken)
             return
-        if len(self._connections) > self._connections_max:
+        if len(self._connections) > self._connections_max and not self._strangers.make_room(conn):
             self._refuse(conn, self._connections_max, len(self._connections))
             return
         self.watch(conn)
 
     def admitted(self, conn: ServerConnection) -> bool:
         """Whether there is room for this client, which has greeted; else it was refused."""
-        if conn.node or not self._seats.full():
+        if conn.node or not self._seats.full(conn):
             return True
         self._refuse(conn, self._seats.limit, self._seats.taken)
         return False
+
+    def prove(self, conn: ServerConnection) -> None:
+        """It has proved who it is, or nobody has to."""
+        self._seats.prove(conn)
+        self._strangers.go(conn)
 
     def _refuse(self, conn: ServerConnection, limit: int, actual: int) -> None:
         self.counters.connections_refused += 1
@@ -1104,7 +1118,8 @@ class SocketServer:
 
     def closed(self, conn: ServerConnection) -> None:
         self._connections.pop(conn, None)
-        self._seats.give()
+        self._seats.give(conn)
+        self._strangers.go(conn)
         self._watched.pop(conn, None)
         self.counters.connections -= 1
 

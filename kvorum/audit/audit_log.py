@@ -126,6 +126,7 @@ class StampLog:
         self._buffer: list[tuple[int, Stamp]] = []
         self._bytes = 0  # of keys in it
         self._unreported: dict[str, int] = {}  # lost and not said in the log yet, by reason
+        self._trouble = ""  # why the last lines could not be written
         self._writing: asyncio.Task[None] | None = None
         self._fd = -1
         self._size = 0
@@ -198,12 +199,15 @@ class StampLog:
             await self._in_thread(write)
             if failed:
                 why = f"the file could not be written: {failed[0].strerror or failed[0]}"
-                log.warning("audit log %s: %s", self._path, why)
+                if why != self._trouble:  # several times a second, and on the same disk, perhaps
+                    log.warning("audit log %s: %s; what is lost is counted", self._path, why)
+                self._trouble = why
                 for reason, count in unreported.items():
                     self._unreported[reason] = self._unreported.get(reason, 0) + count
                 if stamps:
                     self._lose(len(stamps), why)
                 return
+            self._trouble = ""
             self.written += len(stamps)
             if self._ship is not None:
                 self._ship(written[0])

@@ -558,6 +558,10 @@ class Connection(asyncio.Protocol):
                 )
             )
 
+    def make_room(self) -> None:
+        """See Comer."""
+        self.abort()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()

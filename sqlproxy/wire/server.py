@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kv.base.connection_slots import Seats
+from kv.base.connection_slots import Comer, Seats, Strangers
 from kv.base.fair_turns import FairTurns
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
@@ -82,6 +82,7 @@ class SqlServer:
         self._clock = clock
         self._connections_max = connections_max
         self._seats = seats or Seats()
+        self._strangers = Strangers()
         self._connections: set[Connection] = set()
         self._unfinished: set[Connection] = set()  # those, and whose session is being closed
         self._keys: dict[int, tuple[bytes, Connection]] = {}
@@ -176,13 +177,16 @@ class SqlServer:
         self.counters.opened += 1
         self._connections.add(connection)
         self._unfinished.add(connection)
-        seated = self._seats.take()
-        if not seated or len(self._connections) > self._connections_max + _UNGREETED_EXTRA:
+        seated = self._seats.take(connection)
+        self._strangers.come(connection)
+        crowd = len(self._connections) > self._connections_max + _UNGREETED_EXTRA
+        if not seated or (crowd and not self._strangers.make_room(connection)):
             connection.end(self._too_many(min(self._connections_max, self._seats.limit)))
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._seats.give()
+        self._seats.give(connection)
+        self._strangers.go(connection)
         self._watched.discard(connection)
         self._keys.pop(connection.process, None)
         if self.gone is not None:
@@ -193,10 +197,10 @@ class SqlServer:
         if self._all_gone is not None and not self._unfinished:
             self._all_gone.set()
 
-    def admit(self) -> None:
+    def admit(self, comer: Comer) -> None:
         if self._stopping:
             raise Fatal(CANNOT_CONNECT_NOW, "the database system is shutting down")
-        if self._seats.full():
+        if self._seats.full(comer):
             raise self._too_many(min(self._connections_max, self._seats.limit))
         if len(self._keys) >= self._connections_max:
             raise self._too_many(self._connections_max)
@@ -217,6 +221,8 @@ class SqlServer:
                 process = self._first
             if process not in self._keys:
                 break
+        self._seats.prove(connection)
+        self._strangers.go(connection)
         self._last_process = process
         self._keys[process] = (key, connection)
         return process

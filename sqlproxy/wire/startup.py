@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kv.base.connection_slots import Comer
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
 from kv.base.rights import LOOPBACK, Identity
@@ -73,7 +74,7 @@ class Tls(Protocol):
         ...
 
 
-class Door(Protocol):
+class Door(Comer, Protocol):
     out: bytearray
     end_point: bytes
     """See Tls, of this connection."""
@@ -116,7 +117,7 @@ class Host(Protocol):
     tls: Tls | None
     secret: bytes
 
-    def admit(self) -> None:
+    def admit(self, comer: Comer) -> None:
         """Raises Fatal: no room, or stopping."""
         ...
 
@@ -155,7 +156,7 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
         )
     version = _negotiate(door, startup)
     user, database, settings = _wishes(startup)
-    host.admit()
+    host.admit(door)
     who = Identity(user, _NOTHING)
     try:
         who = await _identify(door, host, user)

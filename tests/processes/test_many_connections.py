@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
 import struct
 from pathlib import Path
@@ -115,14 +116,63 @@ def test_clients_never_get_all_descriptors(limit: int, served: int) -> None:
 
 def test_seats_are_counted() -> None:
     """Who comes too late is told, and who comes much too late is not even let in."""
-    seats = Seats(2)
-    assert [seats.take() for _ in range(2)] == [True, True]
-    assert not seats.full()
-    assert all(seats.take() for _ in range(SEATS_EXTRA))
-    assert seats.full()
-    assert not seats.take()
-    for _ in range(SEATS_EXTRA + 1):
-        seats.give()
-    assert not seats.full()
-    told = {"connections": 2, "connections_limit": 2, "connections_refused": 2}
+    seats, comers = Seats(2), [Comer() for _ in range(SEATS_EXTRA + 3)]
+    for comer in comers[:2]:
+        assert seats.take(comer)
+        assert not seats.full(comer)
+        seats.prove(comer)
+    for comer in comers[2:-1]:
+        assert seats.take(comer)
+        seats.prove(comer)  # nodes, say
+        assert seats.full(comer)
+    assert not seats.take(comers[-1])
+    for comer in comers[2:]:
+        seats.give(comer)
+    assert not seats.full(comers[0])
+    told = {"connections": 2, "connections_limit": 2, "connections_refused": SEATS_EXTRA + 1}
     assert told.items() <= seats.figures().items()
+    assert not any(comer.gone for comer in comers)
+
+
+class Comer:
+    """A connection."""
+
+    gone = False
+
+    def make_room(self) -> None:
+        self.gone = True
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_has_not_proved_himself_keeps_nobody_out(seed: int) -> None:
+    """Silent connections took all places: who proves who he is has one, as long as there are fewer
+    of his kind than places; and he keeps it, whoever comes.
+    """
+    chance = random.Random(seed)
+    limit = chance.randrange(1, 20)
+    seats = Seats(limit)
+    known, silent = list[Comer](), list[Comer]()
+    for _ in range(2_000):
+        for comer in [one for one in silent if one.gone]:  # as the loop does in its next pass
+            silent.remove(comer)
+            seats.give(comer)
+        comer = Comer()
+        what = chance.random()
+        if what < 0.05 and known:
+            seats.give(known.pop(chance.randrange(len(known))))
+        elif what < 0.15:
+            taken, full = seats.take(comer), seats.full(comer)
+            if len(known) < limit:
+                assert taken
+                assert not full
+                seats.prove(comer)
+                known.append(comer)
+            else:
+                seats.give(comer)
+        elif seats.take(comer):
+            silent.append(comer)
+        else:
+            seats.give(comer)
+        assert not any(one.gone for one in known)
+        assert len(known) <= limit
+        assert seats.taken <= limit + SEATS_EXTRA + 2

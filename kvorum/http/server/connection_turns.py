@@ -4,6 +4,7 @@ he sends is not even parsed before his turn, when he has used his share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kv.base.accounts import Account
@@ -15,11 +16,12 @@ NAME: Final = "kvorum.turn"  # in the scope of a request, where it comes from a 
 
 
 class ConnectionTurn:
-    """Of one connection; who has asked by it is told by `asked`."""
+    """Of one connection; who has asked by it is told by `asked`; that he is known, to `known`."""
 
-    __slots__ = ("_account", "_had", "_said", "_turns", "asks")
+    __slots__ = ("_account", "_had", "_known", "_said", "_turns", "asks")
 
-    def __init__(self) -> None:
+    def __init__(self, known: Callable[[], object] = lambda: None) -> None:
+        self._known = known
         self._account: Account | None = None
         self._said = b""
         self._turns: FairTurns | None = None
@@ -30,6 +32,7 @@ class ConnectionTurn:
         """A request with the header `said` is this one's; whether it has had its turn."""
         had, self._had, self.asks = self._had, False, account
         if account is not self._account or said != self._said:
+            self._known()
             self._account, self._said, self._turns = (account if said else None), said, turns
             return False  # a proxy's connection has requests of many users
         return had

@@ -114,13 +114,13 @@ class _Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = self._flow = _Flow(transport)
-        self._turn = ConnectionTurn()
+        self._turn = ConnectionTurn(lambda: self.seats.prove(self))
         self.sweep()
         if self.scheme == "https":
             self._certificate = certificate_name(transport)
-        if not self.seats.take():
+        if not self.seats.take(self):
             self._too_many()
-        elif self.seats.full():
+        elif self.seats.full(self):
             # Closed on what it is just sending, it would not see why: it is heard first.
             self._unwanted = self.loop.call_later(_UNWANTED_S, self._too_many)
 
@@ -231,6 +231,10 @@ class _Protocol(HttpToolsProtocol):
             self.held.stalled(self, unread, self._turn.asks or STRANGERS)
         return unread
 
+    def make_room(self) -> None:
+        """See Comer."""
+        self.drop()
+
     def drop(self) -> None:
         """Close at once, whatever is owed."""
         self.transport.abort()
@@ -244,7 +248,7 @@ class _Protocol(HttpToolsProtocol):
         self._refuse(b"429 Too Many Requests", error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.seats.give()
+        self.seats.give(self)
         self._unparsed = b""
         self.held.flows(self)
         self._hold(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -185,6 +186,18 @@ async def test_rpc_connection_limit_is_told() -> None:
         await until(lambda: node.dispatcher.counters.connections == 1)
         async with raw(node.port):
             assert node.dispatcher.counters.connections_refused == 1
+
+
+async def test_rpc_silent_connections_keep_nobody_out() -> None:
+    """Whoever opened as many connections as the limit, and said nothing, shut the port."""
+    async with running_node(connections_max=3) as node, contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(raw(node.port))
+        for _ in range(10):
+            await stack.enter_async_context(raw(node.port, greet=False))
+        other = await stack.enter_async_context(raw(node.port))
+        for peer in (one, other):
+            peer.send([[1, PING, 0]])
+            assert await peer.receive() == [[1, 0, 1]]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 
 from kv.base import held_bytes as held_module
 from kv.base.accounts import USER, Account
-from kv.base.connection_slots import Seats
+from kv.base.connection_slots import SEATS_EXTRA, Seats
 from kv.base.fair_turns import FairTurns
 from kv.base.held_bytes import Held
 from kvorum.http.server import http_server
@@ -97,6 +97,33 @@ async def test_what_does_not_end_is_refused_soon(
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
         assert app.served == 0
+
+
+async def test_silent_connections_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opened connections and said nothing, or asked for nothing that one has to prove who
+    one is for, shut the port for everybody.
+    """
+    ask = b"GET /0 HTTP/1.1\r\nhost: localhost\r\n"
+    async with door(monkeypatch) as app, contextlib.AsyncExitStack() as stack:
+        app.seats.limit = 2
+
+        async def comes() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", app.port)
+            stack.callback(writer.close)
+            return reader, writer
+
+        async def asks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            writer.write(ask + b"authorization: ann\r\n\r\n")
+            async with asyncio.timeout(30):
+                return await reader.readuntil(b"\r\n\r\n")
+
+        first = await comes()
+        assert b" 200 OK" in await asks(*first)
+        for number in range(SEATS_EXTRA + 10):
+            _, writer = await comes()
+            writer.write(ask + b"\r\n" if number % 2 else b"")
+        assert b" 200 OK" in await asks(*await comes())
+        assert b" 200 OK" in await asks(*first)
 
 
 async def answers(reader: asyncio.StreamReader) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -263,6 +264,37 @@ def test_e7_what_did_not_fit_is_said_in_the_log(tmp_path: Path) -> None:
     assert first == {"time": 5, "node": 7, "lost": 15, "why": "the buffer was full"}
     assert [r["commit_ts"] for r in rest] == [str(n) for n in [*range(1, 11), 26]]
     assert (log.written, log.lost) == (11, 15)
+
+
+def test_e7_a_disk_that_is_full_costs_lines_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half lines, a gap that nobody sees, or four lines a second of the node's own log, which is on
+    that disk, too.
+    """
+    path, before = tmp_path / "log", resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = stamp_log(path)
+    log.open()
+
+    async def some(first: int) -> None:
+        for number in range(first, first + 10):
+            log.add(a_stamp(number))
+        await log.flush()
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_500, before[1]))
+    try:
+        for first in range(0, 200, 10):
+            asyncio.run(some(first))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(caplog.records) == 1, [record.getMessage() for record in caplog.records]
+    asyncio.run(some(200))
+    asyncio.run(log.close())
+    found = rows(path)
+    lost = sum(row["lost"] for row in found if "lost" in row)
+    assert 0 < lost == log.lost < 200
+    assert len([row for row in found if "method" in row]) == log.written == 210 - lost
+    assert "lost" in found[-11]
 
 
 def test_e7_keys_in_the_buffer_are_bounded_by_bytes(tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ import asyncpg
 import psycopg
 import pytest
 
+from kv.base.connection_slots import SEATS_EXTRA, Seats
+from kv.base.rights import Identity
 from sqlproxy.catalog.scram import read_verifier
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire import connection as connection_module
 from tests.kit.waiting import until
 from tests.sqlproxy.wire.conftest import Served
@@ -305,6 +308,38 @@ async def test_more_clients_than_allowed_are_told(serving: Serving) -> None:
         await until(lambda: served.server.connections == 1)
         await works(served)
         await clients[1].close()
+
+
+async def test_each_login_is_told(serving: Serving) -> None:
+    """Whoever kept a log heard of failed logins alone, and not of who tried too often."""
+    async with serving(users={"bob": "secret"}) as served:
+        told: list[tuple[str, str, str, str]] = []
+
+        def on_login(who: Identity, address: str, refused: SqlError | None) -> None:
+            code = refused.sqlstate if refused is not None else ""
+            told.append((who.name, who.credential, address, code))
+
+        served.server.on_login = on_login
+        at, good, bad = "127.0.0.1", "password=secret", "password=guess"
+        await (await psycopg.AsyncConnection.connect(f"{served.url} {good}")).close()
+        for password in (good, *[bad] * 9):
+            with contextlib.suppress(psycopg.OperationalError):
+                conn = await psycopg.AsyncConnection.connect(f"{served.url} {password}")
+                await conn.close()
+        assert told[:3] == [*[("bob", "password", at, "")] * 2, ("bob", "none", at, "28P01")]
+        assert len(told) == 11
+        assert told[-1] == ("bob", "none", at, "53300")
+
+
+async def test_silent_connections_keep_nobody_out(serving: Serving) -> None:
+    """Whoever opened connections and said nothing shut the port for everybody."""
+    async with serving(connections_max=2, seats=Seats(2)) as served:
+        first = await Raw.logged_in(served)
+        for _ in range(SEATS_EXTRA + 10):
+            await Raw.open(served)
+        await works(served)
+        first.send(message(b"Q", b"select 1\0"))
+        await first.until(b"Z")
 
 
 async def test_stop_tells_idle_clients_and_lets_statements_end(serving: Serving) -> None:
