@@ -47,6 +47,7 @@ class Rendering:
     def render(self, make: Callable[[Selects], Query]) -> None:
         """Raises SqlError."""
         self.query = make(self.selects)
+        self.selects.forget()
         self.env.settle()
 
     def begin(self, env: Env) -> None:

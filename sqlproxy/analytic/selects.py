@@ -187,6 +187,7 @@ class Selects:
         self._pairs: list[tuple[Source, Column, Frame, int]] = []  # of which links are made
         self._asking: dict[int, Expr] = {}  # conditions that have to be met, by their ids
         self._frames: list[Frame] = []
+        self._raising: dict[tuple[int, frozenset[int]], tuple[Expr, bool]] = {}
         self._ctes: list[dict[str, _Known]] = []
         self._names = 0
         self.expressions = Expressions(self)
@@ -257,8 +258,17 @@ class Selects:
         return None
 
     def raises(self, expr: Expr) -> bool:
+        """Known once it was asked: guards are asked about for each value that they guard."""
         hot = self._frames[-1].hot
-        return raises(expr, (lambda one: not one.level and one.index in hot) if hot else None)
+        known = self._raising.get((id(expr), hot))
+        if known is None:
+            can = raises(expr, (lambda one: not one.level and one.index in hot) if hot else None)
+            known = self._raising[id(expr), hot] = expr, can
+        return known[1]
+
+    def forget(self) -> None:
+        """What is of no use once the text is made."""
+        self._raising.clear()
 
     def subquery(self, expr: SubQuery) -> Sql:
         asked = expr if id(expr) in self._asking else None

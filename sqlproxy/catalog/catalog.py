@@ -48,7 +48,7 @@ from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, un
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_name, database_of, schema_of, shown_name
+from sqlproxy.rows.naming import check_name, database_of, schema_of, shown_name, shown_space
 from sqlproxy.rows.records import (
     FORMAT,
     corrupt,
@@ -171,7 +171,7 @@ async def create_namespace(
     made = placed(Namespace(name, t.start_ts, owner=owner), placing)
     database = database_of(name)
     await _check_new(t, name)
-    _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
+    _check_count("databases and schemas", len(await list_namespaces(t)), NAMESPACES_MAX)
     if name != database:  # it is not dropped meanwhile, and whoever uses it learns of this one
         await hold_namespace(t, database)
         await touch(t, name)
@@ -182,15 +182,16 @@ async def _check_new(t: Reader, name: str) -> None:
     """Raises AlreadyExists."""
     if (await t.get(namespace_key(name)))[0] is None:
         return
-    as_sql = _as_sql(name, "42P04", "42P06", "already exists")
-    raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
+    raise AlreadyExists(
+        f"namespace {name} exists",
+        details={"namespace": name, **_as_sql(name, "42P04", "42P06", "already exists")},
+    )
 
 
 def _as_sql(name: str, of_database: str, of_schema: str, words: str) -> dict[str, object]:
     """What a refusal says of a namespace to who knows databases and schemas."""
-    if name == database_of(name):
-        return {"sqlstate": of_database, "sql_message": f'database "{name}" {words}'}
-    return {"sqlstate": of_schema, "sql_message": f'schema "{schema_of(name)}" {words}'}
+    state = of_database if name == database_of(name) else of_schema
+    return {"sqlstate": state, "sql_message": f"{shown_space(name)} {words}"}
 
 
 async def rename_namespace(t: Writer, name: str, to: str) -> None:
@@ -229,13 +230,21 @@ async def drop_namespace(t: Writer, name: str) -> None:
     """Raises NotFound, and Refused while it has tables or is one that always exists."""
     await lookup_namespace(t, name)
     if name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
-        raise Refused(f"namespace {name} always exists", code="NAMESPACE_IS_BUILT_IN")
+        raise Refused(
+            f"namespace {name} always exists",
+            code="NAMESPACE_IS_BUILT_IN",
+            details=_as_sql(name, "55006", "55006", "always exists"),
+        )
     schemas = [] if database_of(name) != name else (await list_schemas(t, name))[1:]
     if schemas:
         raise Refused(
             f"namespace {name} has the schema {schemas[0].name}; drop it first",
             code="NAMESPACE_NOT_EMPTY",
-            details={"namespace": name, "schemas": [one.name for one in schemas[:10]]},
+            details={
+                "namespace": name,
+                "schemas": [one.name for one in schemas[:10]],
+                **_as_sql(name, "2BP01", "2BP01", f"has the schema {schema_of(schemas[0].name)}"),
+            },
         )
     if tables := await list_tables(t, name):
         one = len(tables) == 1
@@ -245,7 +254,11 @@ async def drop_namespace(t: Writer, name: str) -> None:
         raise Refused(
             f"namespace {name} has {having}; drop {'it' if one else 'them'} first",
             code="NAMESPACE_NOT_EMPTY",
-            details={"namespace": name, "tables": [table.name for table in tables[:10]]},
+            details={
+                "namespace": name,
+                "tables": [table.name for table in tables[:10]],
+                **_as_sql(name, "2BP01", "2BP01", f"has {having}"),
+            },
         )
     # A table created meanwhile checks the version of this row, and one of the two cannot commit.
     t.delete(namespace_key(name))
@@ -406,9 +419,8 @@ async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Tabl
                 "sql_message": f'relation "{spec.name}" already exists',
             },
         )
-    _check_count(
-        f"tables in {spec.namespace}", len(await list_tables(t, spec.namespace)), TABLES_MAX
-    )
+    where = shown_space(spec.namespace)
+    _check_count(f"tables in {where}", len(await list_tables(t, spec.namespace)), TABLES_MAX)
     _hold(t, spec.namespace, version)
     table = replace(spec, id=table_id, state=CREATING, created=t.start_ts)
     put_id(t, table_id, table)

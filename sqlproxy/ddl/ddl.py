@@ -79,7 +79,7 @@ from sqlproxy.ddl.steps import (
     table_locks,
     wrong_kind,
 )
-from sqlproxy.rows.naming import check_sql_name, database_of
+from sqlproxy.rows.naming import check_sql_name, database_of, shown_space
 from sqlproxy.rows.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
@@ -171,7 +171,7 @@ class DropNamespace:
         if rest and not (args.get("cascade") or built_in):
             raise refusal(
                 "2BP01",
-                f"namespace {name} has {rest[0].kind} {rest[0].name}",
+                f"{shown_space(name)} has {rest[0].kind} {rest[0].name}",
                 hint="Drop what is in it first.",
                 code="NAMESPACE_NOT_EMPTY",
             )
@@ -360,8 +360,11 @@ class DropTable(TableProcedure):
                 other = await relations.find_relation(t, namespace, name)
                 if other is not None and other.kind != "table":
                     raise wrong_kind(name, other.kind, "table") from error
-                if not args.get("if_exists") or error.code == "NAMESPACE_NOT_FOUND":
+                if error.code == "NAMESPACE_NOT_FOUND":
                     raise
+                if not args.get("if_exists"):
+                    said = {**error.details, "sql_message": f'table "{name}" does not exist'}
+                    raise NotFound(error.message, code=error.code, details=said) from error
                 missing.append(name)
         return found, missing
 

@@ -51,7 +51,7 @@ from sqlproxy.ddl.steps import (
 )
 from sqlproxy.ddl.switching import SETTLE_MS
 from sqlproxy.rows import records
-from sqlproxy.rows.naming import check_sql_name, located, nextval_of, schema_of
+from sqlproxy.rows.naming import check_sql_name, located, nextval_of, renumbered, schema_of
 from sqlproxy.rows.schema import (
     CONSTRAINT,
     CREATING,
@@ -142,10 +142,6 @@ class CreateView(_OfRelation):
                 acl=there.acl,
                 comments=there.comments,
             )
-            if any(number == view.id for number, _ in view.uses):
-                raise invalid(
-                    "42P17", f'infinite recursion detected in rules for relation "{view.name}"'
-                )
             await catalog.hold_namespace(t, view.namespace)
             await relations.put_view(t, view)
         else:
@@ -252,8 +248,7 @@ class _Drop(_OfRelation):
 
 
 def _no_such(kind: str, name: str) -> KvorumError:
-    shown = "relation" if kind == "sequence" else kind
-    return refusal("42P01", f'{shown} "{name}" does not exist', kind=NotFound, name=name)
+    return refusal("42P01", f'{kind} "{name}" does not exist', kind=NotFound, name=name)
 
 
 @procedure("DropView", locks=drop_locks)
@@ -423,13 +418,18 @@ class RenameTable(_OfRelation):
 
 
 async def sequence_renamed(t: CatalogTxn, sequence: Sequence, sql: str, changed: Changed) -> None:
-    """The text of defaults that take its values, in whatever schema."""
+    """The text of defaults that name it, in whatever schema. `sql`: what takes its values now."""
+
+    def renamed(column: Column) -> Column:
+        text = column.default_sql
+        if text is None or column.sequence == sequence.id:
+            return column if text is None else replace(column, default_sql=sql)
+        now = renumbered(text, sequence.name, schema_of(sequence.namespace), sql)
+        return column if now == text else replace(column, default_sql=now)
+
     for table in (await relations.list_database(t, sequence.namespace, creating=True)).tables:
-        if any(c.sequence == sequence.id and c.default_sql for c in table.columns):
-            columns = tuple(
-                replace(c, default_sql=sql) if c.sequence == sequence.id and c.default_sql else c
-                for c in table.columns
-            )
+        columns = tuple(map(renamed, table.columns))
+        if columns != table.columns:
             await catalog.write(t, replace(table, columns=columns, version=table.version + 1))
             changed(table.namespace, table.name)
 

@@ -217,6 +217,15 @@ class Declared:
         found = self._types.get(name)
         return None if found is None else found.enum
 
+    def schema_said(self, enum: Enum) -> str:
+        """The schema of a type where its name alone does not mean it, else ""."""
+        for one in self._types.values():
+            if one.enum.oid == enum.oid:
+                schema = schema_of(one.namespace)
+                here = (name for s in self.path if (name := named(s, enum.name)) in self._types)
+                return "" if next(here, None) == named(schema, enum.name) else schema
+        return ""
+
     def enum_type(self, name: str) -> EnumType | None:
         return self._types.get(name)
 

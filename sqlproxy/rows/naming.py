@@ -41,6 +41,7 @@ INVALID_NAME: Final = "42602"
 
 
 def _refused(what: str, name: object, allowed: str) -> InvalidArgument:
+    told = "database or schema" if what == "namespace" else what
     return InvalidArgument(
         f"{what} name {name!r:.100} is not allowed: {allowed}",
         details={
@@ -48,6 +49,7 @@ def _refused(what: str, name: object, allowed: str) -> InvalidArgument:
             "name": str(name)[:100],
             "limit": NAME_CHARS_MAX,
             "sqlstate": INVALID_NAME,
+            "sql_message": f"{told} name {name!r:.100} is not allowed: {allowed}",
         },
     )
 
@@ -91,6 +93,13 @@ def located(namespace: str, named: object) -> tuple[str, str]:
             return namespace_of(database_of(namespace), schema), name
         case _:
             raise InvalidArgument(f"a name, or [schema, name], is needed here, got {named!r:.80}")
+
+
+def shown_space(namespace: str) -> str:
+    """A namespace as who speaks SQL knows it: the database or the schema that it is."""
+    if ":" not in namespace:
+        return f'database "{namespace}"'
+    return f'schema "{schema_of(namespace)}"'
 
 
 def shown_name(namespace: str, name: str) -> str:
@@ -221,6 +230,25 @@ def nextval_of(sequence: str, schema: str = PUBLIC) -> str:
     """The default that takes numbers from a sequence: its name is read as SQL reads names."""
     shown = _shown(sequence) if schema == PUBLIC else f"{_shown(schema)}.{_shown(sequence)}"
     return f"nextval('{shown}'::regclass)"
+
+
+_NUMBERED: Final = re.compile(r"(?<!\w)((?:next|curr|set)val\(\s*')((?:[^']|'')+)(?=')")
+
+
+def renumbered(sql: str, sequence: str, schema: str, default: str) -> str:
+    """An expression that is kept, where a sequence has another name. `default`: what takes numbers
+    from it now (`nextval_of`).
+    """
+    names = {f"{_shown(schema)}.{_shown(sequence)}"}
+    if schema == PUBLIC:  # what is kept is read without a path
+        names.add(_shown(sequence))
+    new = _NUMBERED.findall(default)[0][1]
+
+    def put(found: re.Match[str]) -> str:
+        name = found[2] if '"' in found[2] else found[2].lower()
+        return found[1] + (new if name in names else found[2])
+
+    return _NUMBERED.sub(put, sql)
 
 
 def _shown(name: str) -> str:

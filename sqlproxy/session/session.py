@@ -22,6 +22,7 @@ from sqlproxy.session.dispatch import bind
 from sqlproxy.session.running import short_requests, transactions
 from sqlproxy.session.shared.prepared import Prepared, described_alike
 from sqlproxy.session.state.state import State
+from sqlproxy.values.enums import Unfit
 from sqlproxy.values.errors import Detail, SqlError
 from sqlproxy.values.memory import Budget
 from sqlproxy.wire.seam import Channel, Done, Portal, Statement, Status
@@ -117,23 +118,29 @@ class SqlSession:
 
     async def failed(self, error: BaseException) -> None:
         try:
-            await self.hide(error)  # before the end of a transaction takes SET LOCAL ROLE back
+            await self.word(error)  # before the end of a transaction takes SET LOCAL ROLE back
         finally:
             await transactions.failed(self._state)
 
-    async def hide(self, error: BaseException) -> None:
-        """What it tells of a row without the columns that the user may not read."""
+    async def word(self, error: BaseException) -> None:
+        """What it tells of a row without the columns that the user may not read, and of a type with
+        the schema that the path does not lead to.
+        """
         permits = self._state.permits
-        if not isinstance(error, SqlError) or permits.free:
+        detail = error.detail if isinstance(error, SqlError) and not permits.free else None
+        if not isinstance(detail, Detail) and not isinstance(error, Unfit):
             return
-        detail = error.detail
-        if not isinstance(detail, Detail):
-            return
-        error.detail = ""
+        assert isinstance(error, SqlError)
+        if isinstance(detail, Detail):
+            error.detail = ""
         try:
             declared = await self._state.declared()
         except KvorumError:
             return  # who may read what cannot be asked now
+        if isinstance(error, Unfit):
+            error.say(declared.schema_said(error.enum))
+        if not isinstance(detail, Detail):
+            return
         rights, user = permits.rights(declared), permits.acting
         error.detail = detail.readable(
             lambda table, columns: (

@@ -185,12 +185,21 @@ def same_type(one: str, other: str) -> bool:
 
 
 class Unfit(SqlError, ValueError):
-    """A text that is no label of the type: 22P02 in PostgreSQL's words."""
+    """A text that is no label of the type: 22P02 in PostgreSQL's words. Where the type is, and
+    whether that must be said, knows who has the catalog (`say`).
+    """
 
     def __init__(self, enum: Enum, text: str) -> None:
-        super().__init__(
-            INVALID_TEXT, f'invalid input value for enum {quoted(enum.name)}: "{text}"'
-        )
+        super().__init__(INVALID_TEXT, "")
+        self.enum, self.text = enum, text
+        self.say("")
+
+    def say(self, schema: str) -> None:
+        """`schema`: of the type, if its name alone means another one or none."""
+        name = quoted(self.enum.name)
+        shown = f"{quoted(schema)}.{name}" if schema else name
+        self.message = f'invalid input value for enum {shown}: "{self.text}"'
+        self.args = (self.message,)
 
 
 class Known:

@@ -324,7 +324,7 @@ class Conversation:
             await session.sync()
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
             told = as_sql_error(error)
-            await session.hide(told)
+            await session.word(told)
             held = codec.error_response(told, style=self._style)
         channel = session.channel
         if channel.notices or channel.parameters:

@@ -60,6 +60,7 @@ _KEYS: Final = {
 }
 """Of the system's tables whose key is not their column oid."""
 _NESTED_VIEWS_MAX: Final = 32
+_CHANGES: Final = ("insert", "update", "delete", "merge")
 SEQUENCE_COLUMNS: Final = (
     ("last_value", oids.INT8),
     ("log_cnt", oids.INT8),
@@ -130,16 +131,17 @@ class FromItems:
 
     # -- relations
 
-    def find(self, body: Node) -> Table | View:
-        """The relation that a RangeVar names. Raises 42P01, 3F000."""
+    def find(self, body: Node, *, queried: bool = False) -> Table | View:
+        """The relation that a RangeVar names. Raises 42P01, 3F000. `queried`: by a query, or by
+        what changes its rows, to which a schema that is not there is a relation that is not.
+        """
         names = self.binder.names
-        name = check_schema(body, names, what="relation")
+        name = check_schema(body, names, queried=queried)
         found: Table | View | None = names.table(name) or names.view(name)
         if found is not None:
             if self.qualifies and isinstance(name, InSchema):
                 body["schemaname"] = name.schema
             return found
-        shown_name = f"{body['schemaname']}.{name}" if "schemaname" in body else name
         if names.sequence(name) is not None:
             raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a table', position=at(body))
         if names.index(name) is not None:
@@ -149,23 +151,20 @@ class FromItems:
                 position=at(body),
                 detail="This operation is not supported for indexes.",
             )
-        raise SqlError(
-            UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
-        )
+        raise no_relation(body)
 
     def table(self, body: Node, what: str) -> Table:
         """The table that a statement changes. Raises 42809 for a view or a sequence."""
         if (sequence := self._sequence_of(body)) is not None:
-            changes = what in ("insert", "update", "delete", "merge")
             raise SqlError(
                 WRONG_OBJECT_TYPE,
                 f'cannot change sequence "{sequence.name}"'
-                if changes
+                if what in _CHANGES
                 else f'"{sequence.name}" is not a table',
             )
-        found = self.find(body)
+        found = self.find(body, queried=what in _CHANGES)
         if isinstance(found, View):
-            if what in ("insert", "update", "delete", "merge"):
+            if what in _CHANGES:
                 word = {"insert": "insert into", "delete": "delete from"}.get(what, what)
                 raise SqlError(
                     "55000",
@@ -207,7 +206,7 @@ class FromItems:
             return self.enter(
                 replace(system, alias=alias, columns=columns, offset=scope.width), scope, schema
             )
-        found = self.find(body)
+        found = self.find(body, queried=True)
         alias, names = _alias(body, name)
         item: Item
         if isinstance(found, View):
@@ -697,10 +696,21 @@ def _renamed(
     return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))
 
 
-def check_schema(body: Node, names: Names, *, what: str = "", made: bool = False) -> str:
+def no_schema(name: str, pos: int = 0) -> SqlError:
+    return SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist', position=pos)
+
+
+def no_relation(body: Node) -> SqlError:
+    """Of a RangeVar, as it is written."""
+    schema, name = body.get("schemaname"), body["relname"]
+    shown = name if schema is None else f"{schema}.{name}"
+    return SqlError(UNDEFINED_TABLE, f'relation "{shown}" does not exist', position=at(body))
+
+
+def check_schema(body: Node, names: Names, *, queried: bool = False, made: bool = False) -> str:
     """The name of a RangeVar in its schema (`sqlproxy.rows.naming.named`), which without one is
-    searched. `what`: it must be there; `made`: it is to be made, in the first schema of the path.
-    Raises 3F000, 42P01, 0A000.
+    searched. `queried`: as of `FromItems.find`; `made`: it is to be made, in the first schema of
+    the path. Raises 3F000, 42P01, 0A000.
     """
     catalog, schema = body.get("catalogname"), body.get("schemaname")
     if catalog is not None and catalog != names.database:
@@ -713,13 +723,10 @@ def check_schema(body: Node, names: Names, *, what: str = "", made: bool = False
     if schema == TEMPORARY:
         schema = names.private or schema
     there = schema in (None, PUBLIC) or schema in names.schemas
-    if not there and what:
-        shown_name = f"{schema}.{body['relname']}"
-        raise SqlError(
-            UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
-        )
+    if not there and queried:
+        raise no_relation(body)
     if not there:
-        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))
+        raise no_schema(str(schema), at(body))
     name: str = body["relname"]
     if made and body.get("relpersistence", "p") == "t":
         if schema not in (None, names.private):

@@ -248,6 +248,7 @@ class FunctionCalls:
             name = names.searched(name)
         table = names.table(name)
         if table is None:
+            names.relations().must(written)  # raises, unless it is a view or the like
             raise SqlError(UNDEFINED_TABLE, f'relation "{written}" does not exist', position=pos)
         found = next((one for one in table.columns if one.name == column), None)
         if found is None:

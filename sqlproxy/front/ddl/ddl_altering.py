@@ -39,6 +39,7 @@ from sqlproxy.values.errors import (
     INVALID_TABLE_DEFINITION,
     UNDEFINED_COLUMN,
     UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
     WRONG_OBJECT_TYPE,
     SqlError,
     unsupported,
@@ -65,7 +66,12 @@ class Alterations:
             return owner
         if body.get("objtype", "OBJECT_TABLE") == "OBJECT_INDEX":
             raise unsupported("ALTER INDEX")
-        name = check_schema(body["relation"], self.ddl.names)
+        try:
+            name = check_schema(body["relation"], self.ddl.names)
+        except SqlError as error:
+            if error.sqlstate != UNDEFINED_SCHEMA or not body.get("missing_ok"):
+                raise
+            return d.AlterTable(None, body["relation"]["relname"], ())
         found = self.ddl.names.table(name)
         if found is None:
             if body.get("missing_ok"):

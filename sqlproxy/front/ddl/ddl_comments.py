@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlproxy.front.binding.fromitems import check_schema
+from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.syntax.syntax import Node, strings
@@ -10,8 +10,6 @@ from sqlproxy.rows.naming import named, schema_of
 from sqlproxy.rows.schema import CONSTRAINT, INDEX
 from sqlproxy.values.errors import (
     UNDEFINED_OBJECT,
-    UNDEFINED_SCHEMA,
-    UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
     unsupported,
@@ -28,7 +26,7 @@ def bind(body: Node, text: str, names: Names) -> d.Comment:
             if name in names.schemas:
                 raise unsupported("COMMENT ON a schema beside public")
             if name != "public":
-                raise SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist')
+                raise no_schema(name)
             return d.Comment("schema", names.database, "", text)
         case "OBJECT_INDEX":
             return _index(strings(body["object"]["List"]["items"]), text, names)
@@ -37,27 +35,28 @@ def bind(body: Node, text: str, names: Names) -> d.Comment:
 
 
 def _index(words: list[str], text: str, names: Names) -> d.Comment:
-    name = _name(words, names)
+    reference = _reference(words)
+    name = check_schema(reference, names)
     table = names.index(name)
     if table is not None:
         return d.Comment(INDEX, named(schema_of(table.namespace), table.name), name, text)
     if names.table(name) or names.view(name) or names.sequence(name):
         raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not an index')
-    raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+    raise no_relation(reference)
 
 
 def _constraint(words: list[str], text: str, names: Names) -> d.Comment:
     *of, name = words
-    table = names.table(_name(of, names))
+    reference = _reference(of)
+    table = names.table(check_schema(reference, names))
     if table is None:
-        raise SqlError(UNDEFINED_TABLE, f'relation "{".".join(of)}" does not exist')
+        raise no_relation(reference)
     if name not in table.named_parts(CONSTRAINT):
         words_of = f'constraint "{name}" for table "{table.name}" does not exist'
         raise SqlError(UNDEFINED_OBJECT, words_of)
     return d.Comment(CONSTRAINT, named(schema_of(table.namespace), table.name), name, text)
 
 
-def _name(words: list[str], names: Names) -> str:
-    keys = ("relname", "schemaname", "catalogname")
-    reference: Node = dict(zip(keys, reversed(words), strict=False))
-    return check_schema(reference, names, what="relation")
+def _reference(words: list[str]) -> Node:
+    """A name of several words as a RangeVar."""
+    return dict(zip(("relname", "schemaname", "catalogname"), reversed(words), strict=False))

@@ -15,7 +15,7 @@ from typing import Final
 
 from kv.base.ids import FIRST_PRIVATE_TABLE
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
-from sqlproxy.front.binding.fromitems import check_schema, table_columns
+from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema, table_columns
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored, Select
@@ -42,7 +42,7 @@ from sqlproxy.front.ddl.ddl_texts import (
     with_targets,
 )
 from sqlproxy.front.syntax.dialect import Extras
-from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, strings, unwrap
 from sqlproxy.pg.oids import canonical
 from sqlproxy.rows.naming import PUBLIC, check_schema_name, is_temporary, named, schema_in
 from sqlproxy.rows.schema import Sequence as SequenceRow
@@ -52,7 +52,6 @@ from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
     UNDEFINED_SCHEMA,
-    UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
     unsupported,
@@ -243,9 +242,7 @@ class Definitions:
         name = check_schema(body["sequence"], self.names)
         found = self.names.sequence(name)
         if found is None and not body.get("missing_ok"):
-            raise SqlError(
-                UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(body["sequence"])
-            )
+            raise no_relation(body["sequence"])
         return d.AlterSequence(found, self._sequence_options(body.get("options", ())))
 
     def _sequence_options(self, nodes: Sequence[Node]) -> dict[str, object]:
@@ -335,7 +332,7 @@ class Definitions:
             elif body.get("missing_ok"):
                 skipped.append(f'schema "{name}" does not exist, skipping')
             else:
-                raise SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist')
+                raise no_schema(name)
         cascade = body.get("behavior") == "DROP_CASCADE"
         return d.DropSchemas(tuple(names), cascade, tuple(skipped))
 
@@ -391,10 +388,10 @@ class Definitions:
             raise SqlError(SYNTAX_ERROR, "column name must be qualified")
         keys = ("relname", "schemaname", "catalogname")
         reference: Node = dict(zip(keys, reversed(words), strict=False))
-        name = check_schema(reference, self.names, what="relation")
+        name = check_schema(reference, self.names)
         there = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
         if there is None:
-            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+            raise no_relation(reference)
         if kind != "column" and there.kind != kind:
             raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
         if column and column not in _names_of(there):
@@ -414,9 +411,7 @@ class Definitions:
         name: str | None = check_schema(body["relation"], names)
         there = names.table(name or "") or names.view(name or "") or names.sequence(name or "")
         if there is None and not body.get("missing_ok"):
-            raise SqlError(
-                UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(body["relation"])
-            )
+            raise no_relation(body["relation"])
         if there is not None and kind != "table" and there.kind != kind:
             raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
         if there is not None and (self._private(name or "") or is_temporary(schema)):
@@ -424,7 +419,7 @@ class Definitions:
         if schema in SYSTEM:
             raise SqlError("42501", f"permission denied for schema {schema}")
         if schema != PUBLIC and schema not in names.schemas:
-            raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+            raise no_schema(schema)
         return d.SetSchema(kind, None if there is None else name, schema)
 
     def _rename_schema(self, old: str, new: str) -> d.Rename:
@@ -434,7 +429,7 @@ class Definitions:
         if old in SYSTEM or is_temporary(old):
             raise SqlError("42501", f"permission denied for schema {old}")
         if old not in schemas:
-            raise SqlError(UNDEFINED_SCHEMA, f'schema "{old}" does not exist')
+            raise no_schema(old)
         if new == PUBLIC or new in schemas:
             raise SqlError("42P06", f'schema "{new}" already exists')
         _check_own_schema(new)
@@ -458,8 +453,11 @@ class Definitions:
         if kind is None:
             word = body["renameType"].removeprefix("OBJECT_").lower().replace("_", " ")
             raise unsupported(f"ALTER {word.upper()} … RENAME")
-        relation = check_schema(body["relation"], self.names)
+        relation, names = check_schema(body["relation"], self.names), self.names
         missing_ok = bool(body.get("missing_ok"))
+        known = (names.table, names.view, names.sequence, names.index)
+        if not missing_ok and not any(find(relation) for find in known):
+            raise no_relation(body["relation"])
         return d.Rename(kind, relation, body["newname"], body.get("subname", ""), missing_ok)
 
 

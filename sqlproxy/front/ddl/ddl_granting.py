@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kv.base.rights import PUBLIC as EVERYBODY
 from sqlproxy.catalog.privileges import ALL, LETTERS
-from sqlproxy.front.binding.fromitems import check_schema
+from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.statements import RoleOptions
 from sqlproxy.front.ddl.ddl_functions import named_function
@@ -17,8 +17,6 @@ from sqlproxy.front.syntax.syntax import Node, at, strings
 from sqlproxy.rows.naming import PUBLIC, named, schema_of
 from sqlproxy.values.errors import (
     SYNTAX_ERROR,
-    UNDEFINED_SCHEMA,
-    UNDEFINED_TABLE,
     UNSUPPORTED,
     SqlError,
     unsupported,
@@ -163,10 +161,10 @@ def defaults(body: Node) -> GrantDefaults:
 
 
 def _named(reference: Node, kind: str, names: Names) -> str:
-    name = check_schema(reference, names, what="relation")
+    name = check_schema(reference, names)
     there = names.table(name) or names.view(name) or names.sequence(name)
     if there is None:
-        raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(reference))
+        raise no_relation(reference)
     if kind == "sequence" and names.sequence(name) is None:
         raise SqlError("42809", f'"{name}" is not a sequence')
     return name
@@ -192,12 +190,12 @@ def _letters(nodes: Sequence[Node] | None, kind: str) -> str | None:
 
 def _check_there(schema: str, names: Names) -> None:
     if schema != PUBLIC and schema not in names.schemas:
-        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+        raise no_schema(schema)
 
 
 def _check_public(schema: str) -> None:
     if schema != "public":
-        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist')
+        raise no_schema(schema)
 
 
 def role_name(node: Node) -> str:
@@ -242,9 +240,7 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
     if there is None and kind == "index" and names.index(name or ""):
         raise unsupported("ALTER INDEX … OWNER TO", hint="An index is its table's owner's.")
     if there is None and not body.get("missing_ok"):
-        raise SqlError(
-            UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(body["relation"])
-        )
+        raise no_relation(body["relation"])
     if there is None:
         name = None
     elif kind in ("view", "sequence") and there.kind != kind:

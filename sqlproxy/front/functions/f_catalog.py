@@ -48,8 +48,8 @@ _ALWAYS: Final = words(
     pg_collation_is_visible pg_operator_is_visible pg_opclass_is_visible pg_opfamily_is_visible
     pg_conversion_is_visible pg_ts_config_is_visible pg_ts_dict_is_visible pg_ts_parser_is_visible
     pg_ts_template_is_visible pg_statistics_obj_is_visible has_foreign_data_wrapper_privilege
-    has_function_privilege has_language_privilege has_server_privilege has_tablespace_privilege
-    has_type_privilege has_parameter_privilege pg_relation_is_publishable
+    has_language_privilege has_server_privilege has_tablespace_privilege
+    has_parameter_privilege pg_relation_is_publishable
     """
 )
 _NEVER: Final = words(
@@ -454,6 +454,23 @@ def _any_column_privilege(types: tuple[int, ...]) -> Call:
     return privilege
 
 
+def _everybody(find: Callable[[Env, str], int]) -> Make:
+    """What everybody may who names something that is there. `find` raises SqlError."""
+
+    def make(types: tuple[int, ...]) -> Call:
+        first = len(types) - 2
+
+        def privilege(env: Env, *given: Any) -> bool:
+            _roles(env, given[0] if first else None)
+            if isinstance(given[first], str):
+                find(env, given[first])
+            return True
+
+        return privilege
+
+    return make
+
+
 def _relation_oid(env: Env, one: int | str) -> int:
     return one if isinstance(one, int) else env.catalog.relation(one)
 
@@ -506,6 +523,8 @@ _PURE: Final[dict[str, Call]] = {
     "nameconcatoid": lambda name, oid: f"{name}_{oid}",
 }
 """What asks nobody."""
+_TOTAL: Final = frozenset((*_ALWAYS, *_NEVER, *_NOTHING, *_ZERO, *_COUNTERS, "pg_get_expr"))
+"""What never raises of it."""
 _SIMPLE: Final[dict[str, Call]] = {
     "version": _fact("version"),
     "current_query": _fact("query"),
@@ -545,6 +564,8 @@ _TYPED: Final[dict[str, Make]] = {
     "has_column_privilege": _column_privilege,
     "has_database_privilege": _privilege(_of_database, 2),
     "has_schema_privilege": _privilege(_of_schema, 2),
+    "has_type_privilege": _everybody(object_names.type_in),
+    "has_function_privilege": _everybody(object_names.function_in),
     "pg_has_role": _has_role,
 }
 _MORE: Final = {
@@ -574,7 +595,10 @@ def _letter(name: str, place: int) -> str | None:
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "kvorum_name_letter": Function(_letter),
-    **{proc.source: Function(_PURE[proc.name]) for proc in _sources(_PURE)},
+    **{
+        proc.source: Function(_PURE[proc.name], total=proc.name in _TOTAL)
+        for proc in _sources(_PURE)
+    },
     **_ASKING,
 }
 ASKS: Final = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlproxy.front.bound.env import Env
-from sqlproxy.front.functions.function import Function, declared, with_env
+from sqlproxy.front.functions.function import Function, declared, total, with_env
 from sqlproxy.pg import oids
 
 _CHARS: Final = frozenset((oids.BPCHAR, oids.VARCHAR))
@@ -81,10 +81,10 @@ FUNCTIONS: Final[dict[str, Function]] = declared(
     {
         "_pg_char_max_length": _char_max_length,
         "_pg_char_octet_length": _char_octet_length,
-        "_pg_numeric_precision": _numeric_precision,
-        "_pg_numeric_precision_radix": _numeric_precision_radix,
-        "_pg_numeric_scale": _numeric_scale,
-        "_pg_datetime_precision": _datetime_precision,
+        "_pg_numeric_precision": total(_numeric_precision),
+        "_pg_numeric_precision_radix": total(_numeric_precision_radix),
+        "_pg_numeric_scale": total(_numeric_scale),
+        "_pg_datetime_precision": total(_datetime_precision),
         "_pg_interval_type": _interval_type,
         "_pg_index_position": with_env(_index_position),
     }

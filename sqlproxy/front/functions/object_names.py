@@ -67,14 +67,30 @@ def _found(env: Env, kind: _Kind, text: str) -> list[int]:
     bare, arguments = bounded(text).strip(), ""
     if kind.signature:
         bare, _, arguments = bare.partition("(")
-    name = bare.strip().removeprefix("pg_catalog.")
+    name, where = bare.strip().removeprefix("pg_catalog."), {}
     if kind.relation != "pg_operator":
-        name = name_parts(bare)[-1]
-    every = env.catalog.find(kind.relation, "oid", **{kind.column: name})
+        *schemas, name = name_parts(bare)
+        if schemas and kind.relation == "pg_proc":
+            where["pronamespace"] = _schema(env, schemas[-1])
+    every = env.catalog.find(kind.relation, "oid", **{kind.column: name}, **where)
     if not kind.signature:
         return every
-    wanted = arguments.rstrip().removesuffix(")").replace(" ", "")
+    listed = arguments.rstrip().removesuffix(")").split(",")
+    if kind.relation == "pg_proc":
+        listed = [_written(env, one) for one in listed]
+    wanted = ",".join(listed).replace(" ", "")
     return [one for one in every if _signature(env, kind, one).replace(" ", "") == wanted]
+
+
+def _schema(env: Env, name: str) -> int | None:
+    found: int | None = env.catalog.get("pg_namespace", "oid", nspname=name)
+    return found
+
+
+def _written(env: Env, text: str) -> str:
+    """A type as it is shown."""
+    found = _type(env, text) if text.strip() else None
+    return text if found is None else str(env.catalog.get("pg_type", "_text", oid=found))
 
 
 def _or_null(of: int) -> Callable[..., int | None]:
@@ -95,12 +111,18 @@ def _in(of: int) -> Callable[..., int]:
             return number
         found = _found(env, kind, text)
         if not found:
+            words = name_parts(text.partition("(")[0]) if kind.relation == "pg_proc" else []
+            if len(words) > 1 and _schema(env, words[-2]) is None:
+                raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist')
             raise SqlError(kind.state, f'{kind.word} "{text}" does not exist')
         if len(found) > 1:
             raise SqlError("42725", f'more than one {kind.word} named "{text}"')
         return found[0]
 
     return read
+
+
+function_in: Final = _in(oids.REGPROCEDURE)
 
 
 def _out(of: int) -> Callable[..., str]:
@@ -158,7 +180,7 @@ def _type(env: Env, text: str) -> int | None:
     return None
 
 
-def _type_in(env: Env, text: str) -> int:
+def type_in(env: Env, text: str) -> int:
     number = _number(text)
     found = _type(env, text) if number is None else number
     if found is None:
@@ -212,7 +234,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     **{f"{format_type(of)}in": with_env(_in(of)) for of in _KINDS},
     **{f"{format_type(of)}out": with_env(_out(of)) for of in _KINDS},
     **{f"to_{format_type(of)}": with_env(_or_null(of)) for of in _KINDS},
-    "regtypein": with_env(_type_in),
+    "regtypein": with_env(type_in),
     "regtypeout": with_env(_type_out),
     "to_regtype": with_env(_type_or_null),
 }

@@ -300,3 +300,41 @@ def test_p4_a_refused_cascade_takes_nothing_along(db: psycopg.Connection) -> Non
         _refused(db, refused, "0A000")
     assert db.execute("SELECT id, e FROM v").fetchall() == []
     _refused(db, "INSERT INTO c VALUES (1)", "23503")
+
+
+def test_p4_defaults_go_on_naming_their_sequence(db: psycopg.Connection) -> None:
+    """A default currval('q') means nothing, or another sequence, once q has another name."""
+    db.execute("CREATE SCHEMA sales")
+    db.execute("CREATE SEQUENCE q")
+    db.execute('CREATE SEQUENCE "Q"')
+    told = "a int DEFAULT nextval('q'), b int DEFAULT currval('public.q') + 1"
+    db.execute(f"CREATE TABLE t ({told}, c int DEFAULT nextval('\"Q\"') + 10)".encode())
+    insert = b"INSERT INTO t DEFAULT VALUES RETURNING a, b, c"
+    assert db.execute(insert).fetchone() == (1, 2, 11)
+    db.execute("ALTER SEQUENCE q RENAME TO numbers")
+    db.execute("CREATE SEQUENCE q START 50")
+    assert db.execute(insert).fetchone() == (2, 3, 12)
+    db.execute("ALTER SEQUENCE numbers SET SCHEMA sales")
+    db.execute('ALTER SEQUENCE "Q" RENAME TO "Other"')
+    assert db.execute(insert).fetchone() == (3, 4, 13)
+    db.execute("ALTER SCHEMA sales RENAME TO shop")
+    assert db.execute(insert).fetchone() == (4, 5, 14)
+
+
+def test_p4_a_view_may_be_replaced_by_one_over_itself(db: psycopg.Connection) -> None:
+    """PostgreSQL accepts it, and refuses to read it; it can be replaced again, and dropped."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY)")
+    db.execute("CREATE VIEW v AS SELECT a FROM t")
+    db.execute("CREATE OR REPLACE VIEW v AS SELECT a FROM v")
+    words = 'infinite recursion detected in rules for relation "v"'
+    assert _refused(db, "SELECT * FROM v", "42P17") == words
+    db.execute("CREATE OR REPLACE VIEW v AS SELECT a FROM t")
+    assert db.execute("SELECT * FROM v").fetchall() == []
+    db.execute("CREATE OR REPLACE VIEW v AS SELECT a FROM v")
+    db.execute("DROP VIEW v")
+
+
+def test_p4_alter_if_exists_skips_what_is_in_no_schema(db: psycopg.Connection) -> None:
+    """3F000, so that a script that may be run twice fails."""
+    db.execute("ALTER TABLE IF EXISTS nowhere.t ADD COLUMN a int")
+    _refused(db, "ALTER TABLE nowhere.t ADD COLUMN a int", "3F000")
