@@ -18,7 +18,7 @@ _TOLD: Final = {"_as_sql", "sql_message"}
 
 
 def _called(node: ast.Call) -> str:
-    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
 
 
 def _says(node: ast.AST) -> bool:

@@ -67,7 +67,7 @@ def _found(env: Env, kind: _Kind, text: str) -> list[int]:
     bare, arguments = bounded(text).strip(), ""
     if kind.signature:
         bare, _, arguments = bare.partition("(")
-    name, where = bare.strip().removeprefix("pg_catalog."), {}
+    name, where = bare.strip().removeprefix("pg_catalog."), dict[str, object]()
     if kind.relation != "pg_operator":
         *schemas, name = name_parts(bare)
         if schemas and kind.relation == "pg_proc":
