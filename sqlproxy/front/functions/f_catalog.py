@@ -523,7 +523,7 @@ _PURE: Final[dict[str, Call]] = {
     "nameconcatoid": lambda name, oid: f"{name}_{oid}",
 }
 """What asks nobody."""
-_TOTAL: Final = frozenset((*_ALWAYS, *_NEVER, *_NOTHING, *_ZERO, *_COUNTERS, "pg_get_expr"))
+_TOTAL: Final = frozenset(("pg_get_expr", "pg_is_other_temp_schema"))
 """What never raises of it."""
 _SIMPLE: Final[dict[str, Call]] = {
     "version": _fact("version"),
