@@ -36,6 +36,8 @@ def _told(node: ast.Call) -> bool:
 
 
 def _wrong(source: str) -> Iterator[int]:
+    if "namespace" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue

@@ -313,8 +313,8 @@ def test_a_drop_is_refused_while_something_depends_on_it() -> None:
         assert await world.names() == {"orders", "orders_pkey"}
         assert (await world.table("orders")).foreign_keys == ()
         assert await world.refused("DropTable", drop) == (
-            "TABLE_NOT_FOUND",
-            "there is no table shop.people",
+            "42P01",
+            'table "people" does not exist',
         )
         gone = await world.do("DropTable", {**drop, "if_exists": True})
         assert gone["missing"] == ["people"]
