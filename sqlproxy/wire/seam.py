@@ -227,9 +227,9 @@ class Session(Protocol):
         """
         ...
 
-    async def hide(self, error: BaseException) -> None:
-        """What an error of `sync` tells is left without what the user may not see; `failed` does it
-        by itself.
+    async def word(self, error: BaseException) -> None:
+        """An error of `sync` in the words of its user: without what he may not see, and with the
+        schemas that he has to be told. `failed` does it by itself.
         """
         ...
 

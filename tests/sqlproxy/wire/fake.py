@@ -251,7 +251,7 @@ class FakeSession:
         if self.status == "T":
             self.status = "E"
 
-    async def hide(self, error: BaseException) -> None:
+    async def word(self, error: BaseException) -> None:
         """It may see all."""
 
     async def sync(self) -> None:

@@ -96,7 +96,7 @@ class Session:
     async def failed(self, error: BaseException) -> None:
         pass
 
-    async def hide(self, error: BaseException) -> None:
+    async def word(self, error: BaseException) -> None:
         """It may see all."""
 
     async def sync(self) -> None:
