@@ -7,6 +7,7 @@ served. `Front` owns what all sessions share; `start` and `stop` belong to the p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import threading
@@ -17,6 +18,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from kv.base.connection_slots import Seats
+from kv.base.errors import KvorumError
 from kv.base.ids import TableId
 from kv.base.limits import (
     PROCEDURE_LOOKED_MAX,
@@ -180,6 +182,7 @@ class Front:
             turns=tenants.turns,
             tls=None if tls is None else SqlTls(tls),
         )
+        self._reviewing: asyncio.Task[None] | None = None
         if audit is not None:
             self.server.on_login = audit.login
 
@@ -193,8 +196,20 @@ class Front:
         """Serve on a socket that is bound."""
         await self.server.start(listener=listener)
         self._statistics.start()
+        self._reviewing = asyncio.get_running_loop().create_task(self.review(), name="review")
+
+    async def review(self) -> None:
+        """Until cancelled: what goes on for who may not log in any more ends soon."""
+        while True:
+            await asyncio.sleep(_ROLES_TTL_S)
+            if self.server.connections:
+                with contextlib.suppress(KvorumError):  # else nothing is known
+                    await self.services.catalogs.roles.look()
+                    self.services.roster.review()
 
     async def stop(self) -> None:
+        if self._reviewing is not None:
+            self._reviewing.cancel()
         await self.server.stop()
         await self._numbers.close()
         await self._advisory.close()

@@ -177,6 +177,7 @@ class SqlProcess:
         server.gone = lambda: self._channel.send([GONE])
         front.services.roster.others = self
         self._front = front
+        self._in_background(front.review())
         try:
             cycles.calm()
             self._channel.send([READY])

@@ -187,7 +187,7 @@ class Guard:
             token = self._tokens.get(identity.token)
             if token is None or 0 < token.expires_ms <= self._clock.now_ms():
                 return False
-        return self._may_log_in(identity.name)
+        return self.may_log_in(identity.name)
 
     def lasts(self, token: str) -> bool:
         """Of one that was right: whether it is, if it is an issuer's, within its time."""
@@ -222,9 +222,9 @@ class Guard:
         except Unauthenticated:
             self._throttle.failed(address, name, self._now_ms())
             raise
-        if not self._may_log_in(user):
+        if not self.may_log_in(user):
             await self._look_again()
-        if not self._may_log_in(user) or user == OWNER:
+        if not self.may_log_in(user) or user == OWNER:
             self._throttle.failed(address, name, self._now_ms())
             raise Unauthenticated(
                 f"the issuer knows you as {user[:200]!r}, and here is no user of that name who may "
@@ -246,7 +246,7 @@ class Guard:
     def _of_token(self, id_: str, secret: str) -> Identity | None:
         token = self._tokens.get(id_)
         found = token.identity(secret, self._clock.now_ms()) if token is not None else None
-        return found if found is not None and self._may_log_in(found.name) else None
+        return found if found is not None and self.may_log_in(found.name) else None
 
     async def by_password(self, user: str, password: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""
@@ -310,11 +310,12 @@ class Guard:
 
     async def _is_made(self, name: str) -> bool:
         """Whether there is this user, who has proved elsewhere who he is."""
-        if not self._may_log_in(name):
+        if not self.may_log_in(name):
             await self._look_again()
-        return self._may_log_in(name)
+        return self.may_log_in(name)
 
-    def _may_log_in(self, name: str) -> bool:
+    def may_log_in(self, name: str) -> bool:
+        """As far as is known."""
         role = self._roles.get(name)
         return role.login if role is not None else name == OWNER
 

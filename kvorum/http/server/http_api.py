@@ -76,7 +76,7 @@ class HttpApi:
             *(logins, notice, leases, sql),
         )
         self._leases = leases
-        self._guard, self._review = guard, door.review
+        self._guard, self._door = guard, door
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door, tokens)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door, tokens)
@@ -96,6 +96,10 @@ class HttpApi:
     async def start(self) -> None:
         self._guard.followers.append(self._review)
         await self._server.start()
+
+    def _review(self) -> None:
+        self._door.review()
+        self.sessions.review(self._guard.may_log_in)
 
     async def stop(self) -> None:
         """Requests under way finish; transactions that clients hold open are aborted."""

@@ -28,6 +28,7 @@ from txn.shared.wait_terms import USUAL, Terms
 _SWEEP_S = 0.25
 _REASONS_REMEMBERED = 10_000
 _SILENT = "it was silent for its ttl_ms"
+_OWNER_GONE = "who began it may not log in any more"
 _SOMEHOW = "it was aborted, was silent for its ttl_ms, or its node has restarted"
 _ELSEWHERE = "it is not open at this node"
 
@@ -104,8 +105,14 @@ class Sessions:
         self._bury(txn)
         return None
 
-    def _bury(self, txn: int) -> None:
-        self._ended(txn, _SILENT)
+    def review(self, may_log_in: Callable[[str], bool]) -> None:
+        """Who may not log in any more keeps nobody waiting for what his transactions hold."""
+        for txn, entry in list(self._open.items()):
+            if entry.ending is None and not entry.waiting and not may_log_in(entry.owner):
+                self._bury(txn, _OWNER_GONE)
+
+    def _bury(self, txn: int, why: str = _SILENT) -> None:
+        self._ended(txn, why)
         self._spawn(_quietly_abort(self._open.pop(txn).session))
 
     def _ended(self, txn: int, why: str) -> None:

@@ -3,6 +3,8 @@ pg_terminate_backend end. A session goes by the number that its client has (Back
 which is one of this node: other nodes have sessions of the same numbers, and are not listed. If
 several processes serve SQL for the node, `others` knows those of the rest.
 
+Whose user may not log in any more is ended by `review`, once a second, whatever it is doing.
+
 Who asks sees all sessions, and the statements of those whose role it is a member of; these alone it
 may end, those of a superuser only as one. A superuser sees and ends all.
 """
@@ -60,6 +62,12 @@ class Listed(Protocol):
         """Whether it may see what that session does, and end it."""
         ...
 
+    def lost(self) -> SqlError | None:
+        """Why its user may not go on. None: he may, or the session rests, and neither holds nor
+        hears anything: he is told with its next statement.
+        """
+        ...
+
     def notice(self, message: str, severity: str, sqlstate: str) -> None: ...
 
     def interrupt(self, why: SqlError) -> None: ...
@@ -82,6 +90,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._sessions: WeakSet[Listed] = WeakSet()  # one may go before its client was greeted
+        self._doubted: WeakSet[Listed] = WeakSet()
         self.others: Others | None = None
 
     def add(self, session: Listed) -> None:
@@ -130,6 +139,22 @@ class Roster:
                     one.channel.terminate()
             elif one.channel.cancel is not None:
                 one.channel.cancel()
+
+    def review(self) -> None:
+        """End what runs, waits, holds locks or hears for a user who may not log in any more. It has
+        the time between two looks: it may have brought that about itself. Statements that came over
+        HTTP, which have no number, are ended there.
+        """
+        before, self._doubted = self._doubted, WeakSet()
+        for one in list(self._sessions):
+            why = one.lost() if one.channel.process else None
+            if why is None:
+                continue
+            self._doubted.add(one)
+            if one in before:
+                one.interrupt(Fatal(why.sqlstate, why.message, hint=why.hint))
+                if one.channel.end is not None:
+                    one.channel.end(why)
 
     async def _all(self) -> list[SessionRow]:
         """Of the node."""

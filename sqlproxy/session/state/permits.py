@@ -107,10 +107,7 @@ class Permits:
         if self.free:
             return
         if self._ended:
-            why = f'role "{self._user}" is not permitted to log in any more'
-            if self._trusted and self.members.closed:
-                why = "this session is from before the cluster had users"
-            raise SqlError(INVALID_AUTHORIZATION, why, hint="Connect again and log in.")
+            raise self._end()
         if self.holds(prepared) or prepared.declared is None:
             return
         user, members = self.acting, self.members
@@ -120,6 +117,19 @@ class Permits:
             raise error
         self._check_command(prepared)
         prepared.permitted[user] = members
+
+    def lost(self) -> SqlError | None:
+        """Why who was let in so would not be now; None: he would."""
+        if self.free:
+            return None
+        dropped = not (self._stranger or self._user == OWNER or self.members.get(self._user))
+        return self._end() if self._ended or dropped else None
+
+    def _end(self) -> SqlError:
+        why = f'role "{self._user}" is not permitted to log in any more'
+        if self._trusted and self.members.closed:
+            why = "this session is from before the cluster had users"
+        return SqlError(INVALID_AUTHORIZATION, why, hint="Connect again and log in.")
 
     @property
     def role(self) -> str:

@@ -378,6 +378,12 @@ class State:
         own = self.channel.process == one.process
         return own or self.permits.reach(one.user, mighty=one.mighty)
 
+    def lost(self) -> SqlError | None:
+        """See Listed."""
+        if self.row().state == _STATES["I"] and not self.listening.channels:
+            return None
+        return self.permits.lost()
+
     def interrupt(self, why: SqlError) -> None:
         """What runs ends with this error."""
         self.interrupts.interrupt(why)
