@@ -333,7 +333,7 @@ class _Bind:
         }
         if kind == "CreateStmt":
             return ddl.create_table(body, parsed.extras)
-        bound = simple[kind](body)
+        bound = ddl.passed_over(body) or simple[kind](body)
         if kind == "ViewStmt":
             self.binder.needs.clear()  # its query is asked for when the view is read
         return bound

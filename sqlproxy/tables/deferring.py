@@ -193,7 +193,7 @@ def _keys(table: Table, name: str) -> Iterator[ForeignKey | Index]:
 def _too_many() -> SqlError:
     return SqlError(
         STATEMENT_TOO_COMPLEX,
-        f"more than {SQL_CASCADES_MAX} values wait for the check of deferrable constraints",
+        f"more than {SQL_CASCADES_MAX} values wait for the check of constraints",
         hint="Change fewer rows in a statement; of deferred ones SET CONSTRAINTS ALL IMMEDIATE "
         "checks what is there so far.",
     )

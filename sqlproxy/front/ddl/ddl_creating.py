@@ -400,6 +400,25 @@ class Definitions:
             )
         return d.Comment(kind, name, column, text)
 
+    def passed_over(self, body: Node) -> Ignored | None:
+        """ALTER … IF EXISTS of a relation in a schema that is not there. Raises 0A000."""
+        relation = body.get("relation") or body.get("sequence")
+        if relation is None or not body.get("missing_ok"):
+            return None
+        try:
+            check_schema(relation, self.names)
+        except SqlError as error:
+            if error.sqlstate != UNDEFINED_SCHEMA:
+                raise
+        else:
+            return None
+        kind = body.get("objtype") or body.get("objectType") or body.get("renameType")
+        if kind in ("OBJECT_COLUMN", "OBJECT_TABCONSTRAINT"):
+            kind = body["relationType"]
+        word = (kind or "OBJECT_SEQUENCE").removeprefix("OBJECT_").replace("_", " ")
+        notice = f'relation "{relation["relname"]}" does not exist, skipping'
+        return Ignored(f"ALTER {word}", notice)
+
     def set_schema(self, body: Node) -> d.SetSchema:
         """ALTER … SET SCHEMA. Raises SqlError."""
         kind = _DROPS.get(body["objectType"])

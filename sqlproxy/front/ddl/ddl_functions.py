@@ -37,6 +37,7 @@ from sqlproxy.rows.schema import function_name as catalog_name
 from sqlproxy.values.errors import (
     AMBIGUOUS_FUNCTION,
     UNDEFINED_FUNCTION,
+    UNDEFINED_SCHEMA,
     SqlError,
     unsupported,
 )
@@ -290,8 +291,12 @@ def drop(body: Node, names: Names) -> d.DropFunctions | Ignored:
             one = named_function(node["ObjectWithArgs"], names)
             found.append(named(schema_of(one.namespace), one.name))
         except SqlError as error:
-            if error.sqlstate != UNDEFINED_FUNCTION or not body.get("missing_ok"):
+            absent = error.sqlstate in (UNDEFINED_FUNCTION, UNDEFINED_SCHEMA)
+            if not (absent and body.get("missing_ok")):
                 raise
+            if error.sqlstate == UNDEFINED_SCHEMA:
+                skipped.append(f"{error.message}, skipping")
+                continue
             given, types = _meant(node["ObjectWithArgs"], names)
             title = _shown(".".join(given), types or ())
             skipped.append(f"function {title} does not exist, skipping")

@@ -245,6 +245,30 @@ def test_p4_copy_of_a_table_that_another_hides(two: psycopg.Connection) -> None:
         assert b"".join(rows) == b"10\n20\n30\n"
 
 
+def test_p4_what_may_be_missing_is_passed_over_with_its_schema(db: psycopg.Connection) -> None:
+    """DROP … IF EXISTS did so; its siblings were refused (3F000), and a migration ended there."""
+    told: list[str] = []
+    db.add_notice_handler(lambda one: told.append(str(one.message_primary)))
+    db.execute("CREATE TABLE t (id int)")  # is not meant
+    gone = 'relation "t" does not exist, skipping'
+    for statement, tag, notice in (
+        ("DROP FUNCTION {} s.f(int)", "DROP FUNCTION", 'schema "s" does not exist, skipping'),
+        ("ALTER TABLE {} s.t ADD COLUMN a int", "ALTER TABLE", gone),
+        ("ALTER TABLE {} s.t RENAME TO u", "ALTER TABLE", gone),
+        ("ALTER TABLE {} s.t RENAME COLUMN id TO a", "ALTER TABLE", gone),
+        ("ALTER TABLE {} s.t SET SCHEMA public", "ALTER TABLE", gone),
+        ("ALTER VIEW {} s.t RENAME TO u", "ALTER VIEW", gone),
+        ("ALTER SEQUENCE {} s.t RESTART", "ALTER SEQUENCE", gone),
+        ("ALTER INDEX {} s.t RENAME TO u", "ALTER INDEX", gone),
+    ):
+        assert db.execute(statement.format("IF EXISTS").encode()).statusmessage == tag
+        assert told == [notice], statement
+        told.clear()
+        with pytest.raises(psycopg.Error):
+            db.execute(statement.format("").encode())
+    assert db.execute("SELECT id FROM t").fetchall() == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["schemas", "names"])
 def test_p4_schemas_answer_as_postgresql(sql: Sql, script: str) -> None:
