@@ -55,26 +55,6 @@ delete from nowhere.t
 delete from other.t
 select pg_get_serial_sequence('nowhere.t', 'id')
 select pg_get_serial_sequence('other.t', 'id')
-select 'nowhere.t'::regclass
-select 'other.t'::regclass
-select to_regclass('nowhere.t'), to_regclass('other.t'), to_regclass('other.felt')
-select to_regtype('nowhere.mood'), to_regtype('other.nix'), to_regtype('other.mood')
-select 'nowhere.mood'::regtype
-select 'other.nix'::regtype
-select has_table_privilege('nowhere.t', 'select')
-select has_table_privilege('other.t', 'select')
-select has_table_privilege('nix', 'select')
-select has_sequence_privilege('nowhere.q', 'usage')
-select has_sequence_privilege('dept', 'usage')
-select has_column_privilege('nowhere.t', 'id', 'select')
-select has_any_column_privilege('other.t', 'select')
-select has_schema_privilege('nowhere', 'usage')
-select has_type_privilege('nowhere.mood', 'usage')
-select has_type_privilege('other.nix', 'usage')
-select has_type_privilege('other.mood', 'usage')
-select has_function_privilege('nowhere.f(int)', 'execute')
-select has_function_privilege('other.f(int)', 'execute')
-select has_function_privilege('upper(text)', 'execute')
 drop table nowhere.t
 drop table other.t
 drop table nix
