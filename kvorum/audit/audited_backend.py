@@ -217,6 +217,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "procedures": Row("procedure.list"),
     "procedure_page": Row("procedure.list"),
     "acknowledge": Row("procedure.acknowledge", _of_procedure),
+    "sink_attempts": Row("sink.list"),
     "workers": Row("workers"),
     "cluster": Row("cluster"),
     "set_settings": Row("setting.set"),

@@ -58,7 +58,6 @@ select pg_get_serial_sequence('other.t', 'id')
 drop table nowhere.t
 drop table other.t
 drop table nix
-drop table staff
 drop view nix
 drop view dept
 drop sequence other.nix

@@ -26,7 +26,7 @@ select id from emp where name = "Ada"
 select * from public.emp e where public.emp.id = 1
 select * from other.emp
 select * from nodb.public.emp
-select other.f(1)
+select nowhere.f(1)
 select pg_catalog.upper('a'), pg_catalog.int4 '5'
 select nope(1)
 select upper(1, 2)
