@@ -950,6 +950,8 @@ class SocketServer:
                 self._review(conn, gate)
             except KvorumError as error:
                 conn.end(error)
+            except Exception as error:  # noqa: BLE001 - the boundary: it ends this one alone
+                conn.end(self.faults.answer(error, "a native connection", unknown=True))
 
     def _review(self, conn: ServerConnection, gate: Gate) -> None:
         """What it may from now on, as the book is another one. Raises Unauthenticated, Unavailable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 import threading
@@ -71,6 +72,8 @@ from sqlproxy.session.state.settings import SERVER_VERSION
 from sqlproxy.values.memory import Share
 from sqlproxy.wire.server import SqlServer
 from txn.client import TxnClient
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ROLES_TTL_S: Final = 1.0
@@ -203,9 +206,12 @@ class Front:
         while True:
             await asyncio.sleep(_ROLES_TTL_S)
             if self.server.connections:
-                with contextlib.suppress(KvorumError):  # else nothing is known
-                    await self.services.catalogs.roles.look()
-                    self.services.roster.review()
+                try:
+                    with contextlib.suppress(KvorumError):  # else nothing is known
+                        await self.services.catalogs.roles.look()
+                        self.services.roster.review()
+                except Exception:  # an application boundary: the next look ends what has to end
+                    log.exception("what goes on over SQL could not be reviewed")
 
     async def stop(self) -> None:
         if self._reviewing is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -34,6 +35,8 @@ from sqlproxy.catalog.catalog import Reader, scan_all
 from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import PASSWORD_CHARS_MAX, make_verifier, read_verifier
 from sqlproxy.catalog.tokens import Token
+
+log = logging.getLogger(__name__)
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a call that holds no lock of Python's for long beside the loop."""
@@ -97,7 +100,10 @@ class Guard:
             if known is not None and known.closed and self._age_ms() > KNOWN_MS_MAX:
                 self.book = self._stamp = None
             for follow in self.followers:
-                follow()
+                try:
+                    follow()
+                except Exception:  # a boundary: one that breaks ends neither the others nor this
+                    log.exception("what goes on could not be reviewed")
             await pause(LOOK_MS / 1_000)
 
     async def look(self) -> None:

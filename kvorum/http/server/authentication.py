@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -158,16 +159,20 @@ class Door:
         """Whoever may not go on is told so. What changes something has the time of another look to
         answer: it may have brought that about, as who gives back the token that he comes with.
         """
-        for request in list(self._under_way):
-            try:
-                self.check_still(request)
-            except (Forbidden, Unauthenticated) as error:
-                if request.changes and not request.doubted:
-                    request.doubted = True
-                elif request.lost is None:
-                    request.lose(error)
-            except KvorumError:
-                pass  # nothing can be said now
+        with ExitStack() as reviews:  # one that breaks keeps no other from its end
+            for request in self._under_way:
+                reviews.callback(self._review, request)
+
+    def _review(self, request: Request) -> None:
+        try:
+            self.check_still(request)
+        except (Forbidden, Unauthenticated) as error:
+            if request.changes and not request.doubted:
+                request.doubted = True
+            elif request.lost is None:
+                request.lose(error)
+        except KvorumError:
+            pass  # nothing can be said now
 
     def _follow_book(self) -> None:
         """What is remembered is as of this one."""

@@ -12,6 +12,7 @@ may end, those of a superuser only as one. A superuser sees and ends all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
@@ -146,15 +147,19 @@ class Roster:
         HTTP, which have no number, are ended there.
         """
         before, self._doubted = self._doubted, WeakSet()
-        for one in list(self._sessions):
-            why = one.lost() if one.channel.process else None
-            if why is None:
-                continue
-            self._doubted.add(one)
-            if one in before:
-                one.interrupt(Fatal(why.sqlstate, why.message, hint=why.hint))
-                if one.channel.end is not None:
-                    one.channel.end(why)
+        with ExitStack() as reviews:  # one that breaks keeps no other from its end
+            for one in self._sessions:
+                reviews.callback(self._review, one, before)
+
+    def _review(self, one: Listed, before: WeakSet[Listed]) -> None:
+        why = one.lost() if one.channel.process else None
+        if why is None:
+            return
+        self._doubted.add(one)
+        if one in before:
+            one.interrupt(Fatal(why.sqlstate, why.message, hint=why.hint))
+            if one.channel.end is not None:
+                one.channel.end(why)
 
     async def _all(self) -> list[SessionRow]:
         """Of the node."""

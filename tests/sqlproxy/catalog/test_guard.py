@@ -445,3 +445,24 @@ async def test_the_last_to_log_in_with_stays(scene: Scene) -> None:
     ):
         with pytest.raises(Refused, match="nobody could log in"):
             await scene.txn.run(change)
+
+
+async def test_a_follower_that_breaks_ends_no_look(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What goes on under a revoked credential would go on for good, for a fault elsewhere."""
+    looked: list[str] = []
+
+    def breaks() -> None:
+        looked.append("breaks")
+        raise ZeroDivisionError
+
+    async def twice(_seconds: float) -> None:
+        if len(looked) == 6:
+            raise TimeoutError
+
+    scene.guard.followers += [breaks, lambda: looked.append("follows"), breaks]
+    with pytest.raises(TimeoutError):
+        await scene.guard.run(twice)
+    assert looked == ["breaks", "follows", "breaks"] * 2
+    assert caplog.text.count("could not be reviewed") == 4
