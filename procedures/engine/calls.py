@@ -61,7 +61,7 @@ class Waits(Generic[T]):
 class Call(Waits[T]):
     """One call of a workflow; awaiting it gives its result. Raises StepFailed."""
 
-    __slots__ = ("args", "at", "entry", "fn", "heartbeat_ms", "policy", "undo")
+    __slots__ = ("args", "asked", "at", "entry", "fn", "heartbeat_ms", "policy", "undo")
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Call(Waits[T]):
         super().__init__(flow)
         self.at, self.entry, self.heartbeat_ms = at, entry, heartbeat_ms
         self.fn, self.args, self.undo, self.policy = fn, args, undo, policy
+        self.asked = False  # whether this execution has waited for it, alone or with others
 
     @property
     def id(self) -> int:

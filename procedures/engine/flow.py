@@ -397,6 +397,8 @@ class Flow:
             raise InvalidArgument(
                 f"{self.name}: two calls at once; use flow.gather(…), which keeps their order"
             )
+        for call in waits.calls():
+            call.asked = True
         self._busy = True
 
     def _to_do(self, waits: Waits[Any]) -> list[Call[Any]] | None:
@@ -668,6 +670,8 @@ class Flow:
         """The function returned, or raised. Raises what the engine has to know."""
         if self._ended is None and (left := self._journal.left):
             self._ended = self._changed(f"it ends before {left}, which is stored")
+        if self._ended is None and error is None:
+            error = self._forgotten()
         if isinstance(self._ended, BaseException):
             raise self._ended
         outcome: Next | Suspend | Done | None = self._ended
@@ -684,6 +688,20 @@ class Flow:
         self._ctx.state.clear()
         self._ctx.state.update(self._journal.write())
         return outcome
+
+    def _forgotten(self) -> Refused | None:
+        """What is wrong with a function that returns and has not waited for one of its steps: that
+        was not carried out, as its author thinks it was.
+        """
+        for call in self._calls:
+            if not call.asked:
+                return Refused(
+                    f"{self.name}: {call.entry.text} was called and not awaited, so it was not "
+                    "carried out; write `await flow.step(…)`, in a plain function "
+                    "`flow.step(…).get()`",
+                    code="STEP_NOT_AWAITED",
+                )
+        return None
 
     def _to_undo(self, seq: int) -> list[tuple[CallContext, Callable[..., Any], tuple[Any, ...]]]:
         """What one execution did, the last of it first: context, function, arguments. Raises as

@@ -17,6 +17,7 @@ import msgspec.inspect
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import PLAIN_DEPTH_MAX
+from procedures.engine.procedure import Outcome
 
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _KEPT: Final = (bytes,)  # plain data have them; msgspec would ask for base64
@@ -179,7 +180,7 @@ def _could_be(value: object, kind: object) -> bool:
 
 def plain_of(value: object, what: str, depth: int = 0) -> object:
     """Dataclasses and Structs, also those in lists and dicts, as plain dicts; anything else as it
-    is. Raises InvalidArgument.
+    is. Raises InvalidArgument, also for how a step of a class ends.
     """
     if type(value) in _ATOMS or depth > PLAIN_DEPTH_MAX:
         return value  # what is nested deeper is refused when it is stored
@@ -187,6 +188,12 @@ def plain_of(value: object, what: str, depth: int = 0) -> object:
         return {key: plain_of(one, what, depth + 1) for key, one in value.items()}
     if type(value) is list or type(value) is tuple:
         return [plain_of(one, what, depth + 1) for one in value]
+    if isinstance(value, Outcome):
+        raise InvalidArgument(
+            f"{what} is kvorum.{type(value).__name__.lower()}(…), with which a step of a class "
+            "ends; a function returns its result, and raises kvorum.Refused(message, code=…) to "
+            "fail"
+        )
     if isinstance(value, type) or not (is_dataclass(value) or isinstance(value, msgspec.Struct)):
         return value
     try:

@@ -194,7 +194,7 @@ async def rounds(flow: Flow, left: int) -> Any:
 
 
 @workflow("wf.misused")
-async def misused(flow: Flow, how: str) -> Any:
+async def misused(flow: Flow, how: str) -> None:
     match how:
         case "at once":
             await asyncio.gather(_await(flow.step(slow)), _await(flow.step(slow)))
@@ -223,6 +223,25 @@ async def misused(flow: Flow, how: str) -> Any:
                 flow.sleep(0)
         case "nothing":
             await flow.gather()
+
+
+@workflow("wf.forgets")
+async def forgets(flow: Flow, how: str) -> Any:
+    await flow.step(count_up, "kept", undo=count_down)
+    one = flow.step(count_up, "a")
+    if how == "gather":
+        flow.gather(one)
+    return flow.again("no round") if how == "round" else "end"
+
+
+@workflow("wf.as_a_class")
+async def as_a_class(flow: Flow, how: str) -> Any:
+    async def refuses(ctx: StepContext) -> object:
+        return kvorum.fail("NO", "not so")
+
+    if how == "fail":
+        return kvorum.fail("NO", "not so")
+    return kvorum.again() if how == "again" else await flow.step(refuses)
 
 
 @workflow("wf.tolerant")
@@ -294,6 +313,8 @@ TYPES: list[Any] = [
         hides,
         rounds,
         misused,
+        forgets,
+        as_a_class,
     ),
 ]
 
@@ -467,6 +488,36 @@ def test_j23_misuse_is_told(how: str, code: str, says: str) -> None:
         assert record.error is not None
         assert says in record.error.message
         assert record.error.code == code
+
+    in_office(test, False, TYPES)
+
+
+@pytest.mark.parametrize("how", ["step", "gather", "round"])
+def test_j23_a_step_that_nobody_awaits_fails_the_workflow(how: str) -> None:
+    """It was left out, and the workflow succeeded."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.forgets", how)
+        assert record.error is not None
+        assert record.error.code == "STEP_NOT_AWAITED"
+        assert "step count_up was called and not awaited" in record.error.message
+        assert [office.lab.number(key) for key in ("kept", "a")] == [0, 0]
+
+    in_office(test, False, TYPES)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("step", "raises kvorum.Refused(message"), ("fail", "not Fail"), ("again", "not Again")],
+)
+def test_j23_a_function_does_not_end_as_a_step_of_a_class(how: str, says: str) -> None:
+    """kvorum.fail(…) of a step was a result like any other: the workflow went on."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        record = await run(executor, "wf.as_a_class", how)
+        assert record.error is not None
+        assert record.error.code == "INVALID_ARGUMENT"
+        assert says in record.error.message
 
     in_office(test, False, TYPES)
 
