@@ -198,7 +198,9 @@ async def _inserted(work: Work, bound: Merge, one: _When) -> Outcome:
         conversions=tuple(a.value for a in given),
         overriding=one.when.overriding,
     )
-    return await InsertPlan(insert).run(work, [seen for _, seen in one.rows])
+    # Where nothing is given, all of a row are defaults.
+    rows: list[Sequence[object]] = [seen if given else () for _, seen in one.rows]
+    return await InsertPlan(insert).run(work, rows)
 
 
 # -- rows

@@ -60,6 +60,11 @@ _TABLE: Final[tuple[tuple[re.Pattern[str], str, Words], ...]] = tuple(
         (r"KV:(\w{5}):([^\n]*)", "", lambda m: m[2].rstrip("!")),  # raised by our own texts
         (r"KVORUM\|(\w{5})\|([^\n]*)", "", lambda m: m[2]),
         (
+            r"The combining JOIN type must be INNER or LEFT for a LATERAL reference",
+            "42P10",
+            lambda m: f"invalid reference to FROM-clause entry: {m[0]}",
+        ),
+        (
             r"Could not convert string '(.*?)' to (\w+)",
             INVALID_TEXT,
             lambda m: f'invalid input syntax for type {_named(m[2])}: "{m[1]}"',

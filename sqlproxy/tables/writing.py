@@ -386,7 +386,7 @@ class InsertPlan:
         count = self.count if rows is None else len(rows)
         if rows is None and self._by_column is None and self._given_columns is None:
             return None
-        if rows is not None and len(rows) < _MANY:
+        if rows is not None and (len(rows) < _MANY or not self._places):
             return None
         try:
             given: list[Sequence[object]]

@@ -541,11 +541,16 @@ class Binder:
         value = self.expr(body["lexpr"], scope)
         low, high = (self.expr(n, scope) for n in body["rexpr"]["List"]["items"])
 
+        def compared(operator: str, other: Expr) -> Expr:
+            # What a comparison before this one made of a parameter it is here, too.
+            mine = self.expr(body["lexpr"], scope) if isinstance(value, Param) else value
+            return self._compared(operator, mine, other, pos)
+
         def inside(a: Expr, b: Expr) -> Expr:
             if "NOT" in kind:
-                parts = (self._compared("<", value, a, pos), self._compared(">", value, b, pos))
+                parts = (compared("<", a), compared(">", b))
                 return Logic(op="or", args=parts, pos=pos - 1)
-            parts = (self._compared(">=", value, a, pos), self._compared("<=", value, b, pos))
+            parts = (compared(">=", a), compared("<=", b))
             return Logic(op="and", args=parts, pos=pos - 1)
 
         if not kind.endswith("SYM"):

@@ -589,7 +589,15 @@ class Writes:
             self._when(n["MergeWhenClause"], target, scope, source)
             for n in body["mergeWhenClauses"]
         )
+        always: set[bool] = set()
         for when in whens:
+            if when.matched in always:
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    "unreachable WHEN clause specified after unconditional WHEN clause",
+                )
+            if when.condition is None:
+                always.add(when.matched)
             if (letter := _MERGES.get(when.action)) is not None:
                 self.binder.needs.changes(target, letter, reads=True)
             if when.action == "insert":

@@ -19,6 +19,7 @@ from sqlproxy.front.bound.exprs import (
     Aggregate,
     ArrayExpr,
     Call,
+    Column,
     Const,
     Expr,
     Order,
@@ -51,6 +52,7 @@ from sqlproxy.rows.naming import InSchema, named, schema_of
 from sqlproxy.values.enums import is_enum
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
+    INVALID_COLUMN_REFERENCE,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
     UNDEFINED_FUNCTION,
@@ -602,10 +604,9 @@ class FunctionCalls:
         ends: dict[str, Expr] = {}
         for key in ("startOffset", "endOffset"):
             if key in body:
-                offset = self.binder.expr(body[key], scope)
-                ends[key] = self._frame_offset(
-                    offset, order or base.order, body.get("frameOptions", 0)
-                )
+                offset, bits = self.binder.expr(body[key], scope), body.get("frameOptions", 0)
+                _check_offset(offset, bits)
+                ends[key] = self._frame_offset(offset, order or base.order, bits)
         self.here.forbidden = outer
         _check_frame(body, order or base.order)
         return WindowSpec(
@@ -620,8 +621,7 @@ class FunctionCalls:
         """An end of a frame as what it is added to a value, or rows are counted by."""
         casts = self.binder.casts
         if not bits & _RANGE:
-            word = "GROUPS" if bits & _GROUPS else "ROWS"
-            return casts.must(offset, oids.INT8, what=word)
+            return casts.must(offset, oids.INT8, what=_counted(bits))
         kinds = _RANGE_OFFSETS.get(order[0].expr.oid) if len(order) == 1 else None
         if kinds is None or offset.oid in kinds:  # None: it is refused below
             return offset
@@ -653,6 +653,21 @@ _RANGE_OFFSETS: Final = {
 }
 """What RANGE adds to values of a type (pg_amproc's in_range functions)."""
 _GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
+
+
+def _counted(bits: int) -> str:
+    return "RANGE" if bits & _RANGE else "GROUPS" if bits & _GROUPS else "ROWS"
+
+
+def _check_offset(offset: Expr, bits: int) -> None:
+    """The end of a frame is the same for all rows. Raises 42P10."""
+    for one in walk(offset):
+        if isinstance(one, Column) and not one.level:
+            raise SqlError(
+                INVALID_COLUMN_REFERENCE,
+                f"argument of {_counted(bits)} must not contain variables",
+                position=one.pos + 1,
+            )
 
 
 def _check_frame(body: Node, order: Sequence[Order]) -> None:

@@ -141,7 +141,7 @@ _HASHED_MIN: Final = 32  # elements: fewer are found as quickly
 
 def _flat_only(value: list[object], what: str) -> None:
     if len(shape(value)) > 1:
-        raise unsupported(f"{what} in multidimensional arrays")
+        raise unsupported(f"{what} multidimensional arrays")
 
 
 def _position(
@@ -149,7 +149,7 @@ def _position(
 ) -> int | None:
     if value is None:
         return None
-    _flat_only(value, "searching for elements")
+    _flat_only(value, "searching for elements in")
     if start is None:
         raise SqlError("22004", "initial position must not be null")
     found = same.first(value, item, max(start, 1) - 1)
@@ -159,14 +159,14 @@ def _position(
 def _positions(same: Same, value: list[object] | None, item: object) -> list[int] | None:
     if value is None:
         return None
-    _flat_only(value, "searching for elements")
+    _flat_only(value, "searching for elements in")
     return [i for i, v in enumerate(paused(value), 1) if same(v, item)]
 
 
 def _remove(same: Same, value: list[object] | None, item: object) -> list[object] | None:
     if value is None:
         return None
-    _flat_only(value, "removing elements")
+    _flat_only(value, "removing elements from")
     return [v for v in paused(value) if not same(v, item)]
 
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
@@ -229,11 +230,11 @@ def _regexp_replace(value: str, pattern: str, text: str, flags: str = "") -> str
     return _replaced(value, regex(pattern, flags), text, 0 if "g" in flags else 1)
 
 
-def _replaced(value: str, pattern: Pattern, text: str, nth: int) -> str:
-    """With `text` for a match; 0: for each. Raises SqlError (54000)."""
+def _replaced(value: str, pattern: Pattern, text: str, nth: int, start: int = 0) -> str:
+    """With `text` for a match from `start` on; 0: for each. Raises SqlError (54000)."""
     make = _replacement(pattern, text)
     out, last = Pieces(), 0
-    for n, found in enumerate(pattern.all(value), 1):
+    for n, found in enumerate(pattern.all(value, start), 1):
         if nth in (0, n):
             out.add(value[last : found.start()])
             out.add(make(found))
@@ -251,9 +252,7 @@ def _regexp_replace_nth(
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "start": {start}')
     if nth < 0:
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "n": {nth}')
-    head, rest = value[: start - 1], value[start - 1 :]
-    room(len(value))
-    return head + _replaced(rest, regex(pattern, flags), text, nth)
+    return _replaced(value, regex(pattern, flags), text, nth, start - 1)
 
 
 def _regexp_match(value: str, pattern: str, flags: str = "") -> list[object] | None:
@@ -292,20 +291,41 @@ def _regexp_split(value: str, pattern: str, flags: str = "") -> list[str]:
 def _regexp_count(value: str, pattern: str, start: int = 1, flags: str = "") -> int:
     if start < 1:
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "start": {start}')
-    return sum(1 for _ in regex(pattern, flags).all(value[start - 1 :]))
+    return sum(1 for _ in regex(pattern, flags).all(value, start - 1))
 
 
 def _regexp_substr(
     value: str, pattern: str, start: int = 1, nth: int = 1, flags: str = "", group: int = 0
 ) -> str | None:
-    for word, given in (("start", start), ("n", nth)):
-        if given < 1:
+    _check_places(start, nth, group)
+    found = _nth(value, regex(pattern, flags), start, nth, group)
+    return None if found is None else found[0][found[1]]
+
+
+def _check_places(start: int, nth: int, group: int, end: int = 0) -> None:
+    """Raises SqlError (22023)."""
+    for word, given, fits in (
+        ("start", start, start > 0),
+        ("n", nth, nth > 0),
+        ("endoption", end, end in (0, 1)),
+        ("subexpr", group, group >= 0),
+    ):
+        if not fits:
             raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
-    compiled = regex(pattern, flags)
-    for i, found in enumerate(compiled.all(value[start - 1 :]), 1):
-        if i == nth:
-            return found[group] if group <= compiled.groups else None
-    return None
+
+
+def _nth(
+    value: str, pattern: Pattern, start: int, nth: int, group: int
+) -> tuple[Found, int] | None:
+    """A match, and the group of it that is meant: the first one of a pattern without groups is all
+    that it matches.
+    """
+    if group == 1 and not pattern.groups:
+        group = 0
+    if group > pattern.groups:
+        return None
+    found = next(islice(pattern.all(value, start - 1), nth - 1, None), None)
+    return None if found is None else (found, group)
 
 
 def _regexp_instr(
@@ -317,15 +337,12 @@ def _regexp_instr(
     flags: str = "",
     group: int = 0,
 ) -> int:
-    for word, given in (("start", start), ("n", nth)):
-        if given < 1:
-            raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
-    compiled = regex(pattern, flags)
-    for i, found in enumerate(compiled.all(value[start - 1 :]), 1):
-        if i == nth and group <= compiled.groups:
-            place = found.end(group) if end else found.start(group)
-            return place + start if place >= 0 else 0
-    return 0
+    _check_places(start, nth, group, end)
+    met = _nth(value, regex(pattern, flags), start, nth, group)
+    if met is None:
+        return 0
+    found, group = met
+    return (found.end(group) if end else found.start(group)) + 1
 
 
 FUNCTIONS: Final = declared(

@@ -21,20 +21,36 @@ from sqlproxy.front.functions.function import declared, with_env
 from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
 from sqlproxy.pg.numbers import NUMERIC_CHARS_MAX
-from sqlproxy.values.errors import INVALID_DATETIME, LIMIT_EXCEEDED, SqlError, unsupported
+from sqlproxy.values.errors import (
+    INVALID_DATETIME,
+    LIMIT_EXCEEDED,
+    SYNTAX_ERROR,
+    UNSUPPORTED,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.values.interval import Interval
-from sqlproxy.values.words import by_word
+from sqlproxy.values.words import by_word, words
 
 Field: TypeAlias = Callable[[datetime], str]
 _KEPT_CHARS_MAX: Final = 64  # of a pattern that is read once for many moments
 _MONTHS: Final = tuple(calendar.month_name[1:])
+_ROMAN: Final = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_WORDS: Final = words(
+    "HH24 HH12 HH MI SSSSS SSSS SS MS US FF1 FF2 FF3 FF4 FF5 FF6 Y,YYY YYYY YYY YY Y IYYY IYY IY I "
+    "IW IDDD ID MM DDD DD D WW W CC J Q AM PM A.M. P.M. AD BC A.D. B.C. TZH TZM TZ OF RM FX MONTH "
+    "MON DAY DY"
+)
+_KEYWORDS: Final = {*_WORDS, *map(str.lower, _WORDS), "Month", "Mon", "Day", "Dy"}
 _TOKEN: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*"|(FM|fm)?(HH24|hh24|HH12|hh12|HH|hh|MI|mi|SSSSS|SSSS|SS|ss|MS|ms|US|us|FF[1-6]|Y,YYY|YYYY|yyyy'
-    r"|YYY|yyy|YY|yy|IYYY|iyyy|IYY|IY|IW|iw|ID|id|IDDD|MONTH|Month|month|MON|Mon|mon|MM|mm|DAY|Day|day|DY|Dy|dy|DDD|ddd"
-    r"|DD|dd|D|WW|ww|W|w|CC|cc|J|Q|q|AM|PM|am|pm|A\.M\.|P\.M\.|a\.m\.|p\.m\.|TZH|TZM|TZ|tz|OF|BC|AD|Y|I)(TH|th)?",
+    r'"(?:[^"\\]|\\.)*(?:"|\Z)|\\"|(FM|fm|TM|tm)?('
+    + "|".join(map(re.escape, sorted(_KEYWORDS, key=lambda word: (-len(word), word))))
+    + r")(TH|th|SP)?|FM|fm|TM|tm",
     re.DOTALL,
 )
+"""A text as it stands, or what goes before a field, the field, and what goes after it. Before
+nothing, what goes before says nothing."""
 
 
 def _readable(pattern: str) -> None:
@@ -47,7 +63,7 @@ def _readable(pattern: str) -> None:
 
 
 def _ordinal(number: str, suffix: str) -> str:
-    n = int(number)
+    n = abs(int(number.replace(",", "")))
     end = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return number + (end.upper() if suffix == "TH" else end)
 
@@ -77,29 +93,40 @@ def _parts(pattern: str) -> list[str | Field]:
     for token in _TOKEN.finditer(pattern):
         found.append(pattern[end : token.start()])
         end = token.end()
-        if token[0].startswith('"'):
-            found.append(re.sub(r"\\(.)", r"\1", token[0][1:-1]))
-        else:
-            found.append(_filled(token[1], token[2], token[3] or ""))
+        found.append(_filled(token[1], token[2], token[3] or "") if token[2] else _said(token[0]))
     found.append(pattern[end:])
     return [part for part in found if part != ""]
 
 
-def _filled(plain: str | None, token: str, suffix: str) -> Field:
+def _said(token: str) -> str:
+    """What a token shows that is no field."""
+    if token == '\\"':
+        return '"'
+    if not token.startswith('"'):
+        return ""
+    inner = token[1:-1] if len(token) > 1 and token.endswith('"') else token[1:]
+    return re.sub(r"\\(.)", r"\1", inner)
+
+
+def _filled(before: str | None, token: str, after: str) -> Field:
     """A field with zeros before, or blanks after it, and the ending of an ordinal number."""
     field, width = _field(token)
-    if plain:
+    name, plain = token.upper(), (before or "").upper()
+    number = name in _NUMBERS or name.startswith("FF")
+    if (plain == "FM" and name not in _FRACTIONS) or (plain == "TM" and name in _NAMED):
         width = 0
 
     def text(value: datetime) -> str:
         made = field(value)
         if width:
             made = made.rjust(width, "0") if width > 0 else made.ljust(-width)
-        if not suffix:
-            return made
-        return _ordinal(made, suffix) if made.isdigit() else made + suffix
+        return _ordinal(made, after) if number and after in ("TH", "th") else made
 
     return text
+
+
+_FRACTIONS: Final = words("MS US FF1 FF2 FF3 FF4 FF5 FF6")  # FM does not shorten them
+_NAMED: Final = words("MONTH MON DAY DY")  # which TM may write in other languages
 
 
 def _cased(name: str, like: str) -> str:
@@ -152,6 +179,8 @@ def _field(token: str) -> tuple[Field, int]:
     if upper.startswith("FF"):
         digits = int(upper[2])
         return lambda v: f"{v.microsecond:06d}"[:digits], 0
+    if upper == "FX":  # is for texts that are read
+        return lambda v: "", 0
     match upper:
         case "MONTH":
             return lambda v: _cased(_MONTHS[v.month - 1], token), -9
@@ -165,8 +194,10 @@ def _field(token: str) -> tuple[Field, int]:
             return lambda v: _cased("PM" if v.hour >= 12 else "AM", token), 0
         case "A.M." | "P.M.":
             return lambda v: _cased("P.M." if v.hour >= 12 else "A.M.", token), 0
-        case "BC" | "AD":
-            return lambda v: _cased("AD", token), 0
+        case "BC" | "AD" | "B.C." | "A.D.":
+            return lambda v: _cased("A.D." if "." in token else "AD", token), 0
+        case "RM":
+            return lambda v: _cased(_ROMAN[v.month - 1], token), -4
         case _:
             return lambda v: _of_zone(v, token), 0
 
@@ -183,47 +214,87 @@ def _of_zone(value: datetime, token: str) -> str:
     return _zone_text(offset, False) if upper == "OF" else _zone_text(offset, False)[:3]
 
 
+_DATED: Final = words("MONTH MON DAY DY D ID AD BC A.D. B.C. TZ TZH TZM OF")
+"""Fields that only a date has."""
+
+
 def _interval_text(value: Interval, pattern: str) -> str | None:
     _readable(pattern)
     if not pattern:
         return None
-    years, months = int(value.months / 12), value.months - int(value.months / 12) * 12
-    us = abs(value.us)
-    sign = -1 if value.us < 0 else 1
-    hours = sign * (us // 3_600_000_000)
-    values = {
-        "HH24": (hours, 2),
-        "HH12": (abs(hours) % 12 or 12, 2),
-        "HH": (abs(hours) % 12 or 12, 2),
-        "MI": (sign * (us // 60_000_000 % 60), 2),
-        "SS": (sign * (us // 1_000_000 % 60), 2),
-        "MS": (us // 1000 % 1000, 3),
-        "US": (us % 1_000_000, 6),
-        "YYYY": (years, 4),
-        "YY": (years % 100, 2),
-        "MM": (months, 2),
-        "DD": (value.days, 2),
-        "DDD": (value.days, 3),
-        "Y": (years % 10, 1),
-    }
+    numbers = _of_interval(value)
 
     def one(found: re.Match[str]) -> str:
-        if found[0].startswith('"'):
-            return found[0][1:-1]
+        if found[2] is None:
+            return _said(found[0])
         name = found[2].upper()
-        if name not in values:
+        if name in _DATED:
+            raise SqlError(
+                INVALID_DATETIME,
+                "invalid format specification for an interval value",
+                hint="Intervals are not tied to specific calendar dates.",
+            )
+        if name in ("AM", "PM", "A.M.", "P.M."):
+            half = "P" if _rest(numbers["HH24"][0], 24) >= 12 else "A"
+            return _cased(f"{half}M" if len(name) == 2 else f"{half}.M.", found[2])
+        if name not in numbers:
             raise unsupported(f"{found[2]} in to_char of an interval")
-        number, width = values[name]
-        text = str(abs(number)).rjust(0 if found[1] else width, "0")
-        return ("-" if number < 0 else "") + text
+        number, width = numbers[name]
+        if (found[1] or "").upper() == "FM" and name not in _FRACTIONS:
+            width = 0
+        elif number < 0 and name in _ROOMY:
+            width += 1
+        text = f"{number:0{width}d}" if width else str(number)
+        return _ordinal(text, found[3]) if found[3] in ("TH", "th") else text
 
     return _TOKEN.sub(one, pattern)
+
+
+_ROOMY: Final = words("YYYY YYY YY MM HH24 HH12 HH MI SS CC")
+"""Fields whose zeros leave room for a sign."""
+
+
+def _rest(number: int, by: int) -> int:
+    """What is left of a division, with the sign of the number."""
+    return number % by if number >= 0 else -(-number % by)
+
+
+def _of_interval(value: Interval) -> dict[str, tuple[int, int]]:
+    """The numbers that it shows, each with the width that zeros fill."""
+    years, months = int(value.months / 12), _rest(value.months, 12)
+    sign = -1 if value.us < 0 else 1
+    us = abs(value.us)
+    hours, fraction = sign * (us // 3_600_000_000), sign * (us % 1_000_000)
+    minutes, seconds = sign * (us // 60_000_000 % 60), sign * (us // 1_000_000 % 60)
+    twelve = _rest(hours, 12) or 12
+    days = (years * 12 + months) * 30 + value.days
+    parts = {f"FF{n}": (sign * (abs(fraction) // 10 ** (6 - n)), n) for n in range(1, 7)}
+    return {
+        **parts,
+        "HH24": (hours, 2),
+        "HH12": (twelve, 2),
+        "HH": (twelve, 2),
+        "MI": (minutes, 2),
+        "SS": (seconds, 2),
+        "MS": (parts["FF3"][0], 3),
+        "US": (fraction, 6),
+        "SSSS": (sign * (us // 1_000_000), 0),
+        "SSSSS": (sign * (us // 1_000_000), 0),
+        "YYYY": (years, 4),
+        "YYY": (_rest(years, 1_000), 3),
+        "YY": (_rest(years, 100), 2),
+        "Y": (_rest(years, 10), 1),
+        "CC": (int(years / 100), 2),
+        "MM": (months, 2),
+        "DD": (value.days, 2),
+        "DDD": (days, 3),
+    }
 
 
 # -- numbers
 
 _NUMBER_TOKEN: Final = re.compile(
-    r'"[^"]*"|FM|TH|th|SG|PL|MI|PR|RN|EEEE|TM9?|[90.,DGSVL]|.', re.IGNORECASE | re.DOTALL
+    r'"[^"]*"|FM|TH|th|SG|PL|MI|PR|RN|EEEE|TM9?|[90.,DGSVLBC]|.', re.IGNORECASE | re.DOTALL
 )
 
 
@@ -231,10 +302,13 @@ _BEGIN: Final = "\1"  # where the digits of a number begin, and where they end
 _END: Final = "\2"
 
 
-def number_text(value: Decimal, pattern: str) -> str:
-    """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals."""
+def number_text(value: Decimal, pattern: str, *, zero_signed: bool = False) -> str:
+    """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals. `zero_signed`:
+    what is rounded to zero keeps its sign, as floats do.
+    """
     _readable(pattern)
-    tokens = tokens_all = _NUMBER_TOKEN.findall(pattern)
+    tokens = [t for t in _NUMBER_TOKEN.findall(pattern) if t.upper() not in ("B", "C")]
+    tokens_all = tokens
     names = [t.upper() for t in tokens]
     for name in names:
         if name in ("RN", "EEEE", "TM", "TM9", "V"):
@@ -247,10 +321,12 @@ def number_text(value: Decimal, pattern: str) -> str:
     decimals = sum(i > point for i in digits)
     whole_places = len(digits) - decimals
     rounded = quantized(value.copy_abs(), decimals)
-    negative = value.is_signed() and bool(rounded)
+    negative = value.is_signed() and (zero_signed or bool(rounded))
     text = format(rounded, "f")
     head, _, tail = text.partition(".")
     overflow = len(head) > whole_places  # also 0 where there is no place for it
+    if overflow or negative or point < len(names):  # only what counts has an ending
+        names = ["FM" if name == "TH" else name for name in names]
     marks = frozenset(names)
     if overflow:  # FM leaves no # out
         tail = "9" * decimals
@@ -363,7 +439,7 @@ class _Digits:
             self.out.append(" ")
 
     def _currency(self, i: int) -> None:
-        self.out.append(" " if self.fill else "")
+        self.out.append(" ")
 
     def _mark(self, i: int) -> None:
         self.out.append("\0" + self.names[i])
@@ -421,25 +497,132 @@ def _signed(
     return f"{before}{plain}{rest.replace(_BEGIN, '').replace(_END, closing)}"
 
 
-def _to_number(text: str, pattern: str) -> Decimal:
+def _to_number(text: str, pattern: str) -> Decimal | None:
     _readable(pattern)
     if len(text) > NUMERIC_CHARS_MAX:
         raise SqlError(
             LIMIT_EXCEEDED, f"a text of {len(text)} characters is more than a number may have"
         )
-    cleaned = re.sub(r"[^0-9.+\-<>]", "", text)
-    if "<" in cleaned:
-        cleaned = "-" + cleaned.strip("<>")
-    if cleaned.endswith("-"):
-        cleaned = "-" + cleaned[:-1]
-    decimals = (
-        len(re.findall("[09]", re.split("[.dD]", pattern, maxsplit=1)[1]))
-        if re.search("[.dD]", pattern)
-        else 0
-    )
-    if not re.fullmatch(r"[+-]?\d*(\.\d*)?", cleaned) or not re.search(r"\d", cleaned):
-        raise SqlError("22P02", f'invalid input syntax for type numeric: "{text or " "}"')
-    return quantized(Decimal(cleaned), min(decimals, len(cleaned.partition(".")[2])))
+    return _NumberReader(text, pattern).number() if pattern else None
+
+
+_SIGNS_OF: Final = {"MI": "-", "PL": "+", "SG": "+-"}
+
+
+class _NumberReader:
+    """One pass over a pattern and a text: each place takes a digit at most, and what stands between
+    places takes a character of the text, as formatting.c's NUM_numpart_from_char.
+    """
+
+    def __init__(self, text: str, pattern: str) -> None:
+        self._tokens = _NUMBER_TOKEN.findall(pattern)
+        names = [token.upper() for token in self._tokens]
+        for name in names:
+            if name in ("RN", "EEEE"):
+                raise SqlError(UNSUPPORTED, f'"{name}" not supported for input')
+            if name == "V" or name.startswith("TM"):
+                raise unsupported(f"{name} in to_number")
+        marks, points = set(names), [name for name in names if name in (".", "D")]
+        if len(points) > 1:
+            raise SqlError(SYNTAX_ERROR, "multiple decimal points")
+        self._decimal = bool(points)
+        self._of_sign = "S" in marks
+        self._plus_or_minus = bool(marks & {"MI", "PL", "SG"})
+        self._bracket = "PR" in marks
+        self._fill = "FM" not in marks
+        after = names.index(points[0]) if points else len(names)
+        self._places = sum(name in _PLACES for name in names[:after])
+        self._decimals = sum(name in _PLACES for name in names[after:])
+        self._text, self._at = text, 0
+        self._sign, self._found = " ", ""
+        self._before = self._behind = 0  # digits that were read
+        self._pointed = False
+
+    def number(self) -> Decimal:
+        for token in self._tokens:
+            if self._at >= len(self._text):
+                break
+            self._take(token)
+        if not self._before + self._behind:
+            raise SqlError("22P02", 'invalid input syntax for type numeric: " "')
+        found = Decimal(f"{self._sign.strip()}{self._found}")
+        if self._before and found.copy_abs() >= Decimal(10) ** self._places:
+            raise SqlError(
+                "22003",
+                "numeric field overflow",
+                detail=f"A field with precision {self._places + self._behind}, scale "
+                f"{self._behind} must round to an absolute value less than 10^{self._places}.",
+            )
+        return found
+
+    def _take(self, token: str) -> None:
+        match token.upper():
+            case "9" | "0" | "." | "D":
+                self._digit(token)
+                self._at += 1
+            case "," | "G":
+                started = self._before or self._behind
+                if (started or self._fill) and self._text.startswith(",", self._at):
+                    self._at += 1
+            case "L" | "MI" | "PL" | "SG" as mark:
+                if self._here() and self._here() in _SIGNS_OF.get(mark, ""):
+                    self._sign = self._here()
+                    self._at += 1
+                else:
+                    self._pass(1)
+            case "TH":
+                if not self._decimal and self._sign != "-":
+                    self._pass(2)
+            case "S" | "PR" | "FM" | "B" | "C":
+                pass
+            case _:
+                self._at += len(token.strip('"')) if token.startswith('"') else 1
+
+    def _pass(self, count: int) -> None:
+        """So many characters that say nothing of the number."""
+        while count and self._at < len(self._text) and self._text[self._at] not in "0123456789.,+-":
+            self._at += 1
+            count -= 1
+
+    def _here(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _digit(self, token: str) -> None:
+        """What one place takes; it is left at the last character of that."""
+        if self._here() == " ":
+            self._at += 1
+        if not self._here():
+            return
+        read = self._before + self._behind
+        if self._sign == " " and token in _PLACES and not read:
+            here = self._here()
+            if here in "+-" or (here == "<" and self._bracket):
+                self._sign = "+" if here == "+" else "-"
+                self._at += 1
+        here, taken = self._here(), False
+        if not here:
+            return
+        if here in "0123456789":
+            if self._pointed and self._behind == self._decimals:
+                return
+            self._found += here
+            self._behind += self._pointed
+            self._before += not self._pointed
+            taken = True
+        elif here == "." and self._decimal and not self._pointed:
+            self._found += "."
+            self._pointed = taken = True
+        if self._sign == " " and self._before + self._behind:
+            self._sign_behind(taken)
+
+    def _sign_behind(self, taken: bool) -> None:
+        """The sign behind the last digit."""
+        after = self._text[self._at + 1 : self._at + 2]
+        if self._of_sign and taken and after and after in "+-":
+            self._sign = after
+            self._at += 1
+        elif not taken and not self._of_sign and self._plus_or_minus and self._here() in "+-":
+            self._sign = self._here()
 
 
 # -- to_date, to_timestamp
@@ -466,8 +649,8 @@ def _read(text: str, pattern: str) -> dict[str, Any]:
         gap = token.start() - place
         place = token.end()
         at = _skip(text, at, gap)
-        if token[0].startswith('"'):
-            at += len(token[0]) - 2
+        if not token[2]:
+            at += len(_said(token[0]))
             continue
         name = token[2].upper()
         if name in ("MONTH", "MON", "DAY", "DY", "AM", "PM", "A.M.", "P.M."):
@@ -477,22 +660,66 @@ def _read(text: str, pattern: str) -> dict[str, Any]:
             raise unsupported(f"{token[2]} in to_timestamp")
         while at < len(text) and text[at] == " ":
             at += 1
-        follows = k + 1 < len(tokens) and tokens[k + 1].start() == token.end() and not token[1]
-        digits = re.compile(
-            rf"[+-]?\d{{1,{_DIGITS[name]}}}" if follows or name != "YYYY" else r"[+-]?\d{1,18}"
-        ).match(text, at)
+        if at >= len(text):
+            break
+        size = _DIGITS[name]
+        if _digit_follows(tokens, k, pattern):
+            digits = _exactly(text, at, size, token[2])
+        else:
+            digits = re.compile(r"[+-]?\d{1,18}").match(text, at)
         if digits is None:
-            if at >= len(text):
-                break
             raise SqlError(
                 INVALID_DATETIME,
-                f'invalid value "{text[at : at + _DIGITS[name]]}" for "{token[2]}"',
+                f'invalid value "{text[at : at + size]}" for "{token[2]}"',
                 detail="Value must be an integer.",
+            )
+        if not -_INT <= int(digits[0]) < _INT:
+            raise SqlError(
+                "22008",
+                f'value for "{token[2]}" in source string is out of range',
+                detail=f"Value must be in the range {-_INT} to {_INT - 1}.",
             )
         found[name] = digits[0]
         at = digits.end()
         if token[3]:
             at += 2
+    return found
+
+
+_INT: Final = 1 << 31
+
+
+def _digit_follows(tokens: list[re.Match[str]], k: int, pattern: str) -> bool:
+    """Whether another number comes right after a field: then the field takes its digits and no
+    more, else all that there are.
+    """
+    token = tokens[k]
+    if (token[1] or "").upper() == "FM" or token[3] in ("TH", "th"):
+        return False
+    if k + 1 < len(tokens) and tokens[k + 1].start() == token.end():
+        return (tokens[k + 1][2] or "").upper() in _DIGITS
+    return pattern[token.end() : token.end() + 1].isdigit()
+
+
+def _exactly(text: str, at: int, size: int, shown: str) -> re.Match[str] | None:
+    """So many characters, which are a number. Raises 22007 for fewer."""
+    hint = 'If your source string is not fixed-width, try using the "FM" modifier.'
+    left = len(text) - at
+    if left < size:
+        raise SqlError(
+            INVALID_DATETIME,
+            f'source string too short for "{shown}" formatting field',
+            detail=f"Field requires {size} characters, but only {left} remain.",
+            hint=hint,
+        )
+    found = re.compile(r"[+-]?\d+").match(text, at, at + size)
+    if found is not None and (read := found.end() - at) < size:
+        raise SqlError(
+            INVALID_DATETIME,
+            f'invalid value "{text[at : at + size]}" for "{shown}"',
+            detail=f"Field requires {size} characters, but only {read} could be parsed.",
+            hint=hint,
+        )
     return found
 
 
@@ -539,8 +766,8 @@ def _date_of(found: dict[str, Any], text: str) -> date:
     for name in ("YYYY", "YYY", "YY", "Y"):
         if name in found:
             year = int(found[name])
-            if name != "YYYY" or len(found[name]) < 4:
-                year = _full_year(year, len(found[name]))
+            if name != "YYYY" and len(found[name]) < 4:
+                year = _full_year(year)
             break
     try:
         if "J" in found:
@@ -552,12 +779,11 @@ def _date_of(found: dict[str, Any], text: str) -> date:
         raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
 
 
-def _full_year(year: int, digits: int) -> int:
-    if digits <= 2:
+def _full_year(year: int) -> int:
+    """The year nearest to 2020 that ends like this."""
+    if year < 100:
         return year + (2000 if year < 70 else 1900)
-    if digits == 3:
-        return year + (2000 if year < 100 else 1000 if year >= 520 else 2000)
-    return year
+    return year + (2000 if year < 520 else 1000) if year < 1000 else year
 
 
 def _to_date(text: str, pattern: str) -> date:
@@ -595,7 +821,9 @@ def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
 
 
 def _of_float(digits: int) -> Callable[[float, str], str]:
-    return lambda value, pattern: number_text(Decimal(f"{value:.{digits}g}"), pattern)
+    return lambda value, pattern: number_text(
+        Decimal(f"{value:.{digits}g}"), pattern, zero_signed=True
+    )
 
 
 FUNCTIONS: Final = declared(

@@ -92,9 +92,21 @@ class Pattern:
         found: Found | None = self._for(text, True).search(text)
         return found
 
-    def all(self, text: str) -> Iterator[Found]:
-        """All matches, from left to right."""
-        return paused(self._for(text, True).finditer(text))
+    def all(self, text: str, start: int = 0) -> Iterator[Found]:
+        """All matches from a place on, from left to right; what is before it is seen by `^` and
+        ends of words.
+        """
+        if start <= len(text):
+            yield from paused(_each_once(self._for(text, True).finditer(text, start)))
+
+
+def _each_once(many: Iterator[Found]) -> Iterator[Found]:
+    """RE2's wrapper finds an empty match that it had to look for a second time."""
+    last = None
+    for found in many:
+        if (span := (found.start(), found.end())) != last:
+            yield found
+        last = span
 
 
 @lru_cache(maxsize=256)
@@ -170,6 +182,8 @@ _BEGINS: Final = re.compile(rf"(?:\((?:\?:)?)*{_OF_WORDS}(?![?*{{])")
 _ENDED: Final = re.compile(rf"{_OF_WORDS}\+?\)*\Z")
 
 
+_OPTIONS: Final = frozenset("bceimnpqstwx")
+_OWN_OPTIONS: Final = re.compile(r"\(\?([A-Za-z]+)(\))?")  # which a pattern begins with
 _LINES: Final = {"n": "(?m)", "m": "(?m)", "p": "(?-s)", "w": "(?ms)", "s": "(?s)"}
 """What options say of line feeds: whether a dot matches one (s), and ^ and $ stand beside one."""
 
@@ -183,27 +197,44 @@ def regex(pattern: str, flags: str = "") -> Pattern:
         raise too_long(pattern)
     ignore_case = expanded = False
     how = "(?s)"
-    for flag in flags[:SQL_PATTERN_CHARS_MAX]:
+    pattern, own, quoted = _beginning(pattern, quoted="q" in flags)
+    for flag in flags[:SQL_PATTERN_CHARS_MAX] + own:
         match flag:
             case "i" | "c":
                 ignore_case = flag == "i"
             case "n" | "m" | "p" | "w" | "s":
                 how = _LINES[flag]
-            case "x":
-                expanded = True
+            case "x" | "t":
+                expanded = flag == "x"
             case "b":
                 raise unsupported(f'the option "{flag}" of regular expressions')
-            case "g" | "t" | "e" | "q":
+            case "g" | "e" | "q":
                 pass
             case _:
                 raise SqlError(INVALID_PARAMETER, f'invalid regular expression option: "{flag}"')
-    if "q" in flags or pattern.startswith("***="):
-        literal = re2.escape(pattern if "q" in flags else pattern[4:])
+    if quoted:
+        literal = re2.escape(pattern)
         return Pattern(literal, literal, ignore_case)
-    pattern = pattern.removeprefix("***:")
     narrow = _Translation(pattern, expanded, True)
     wide = None if narrow.ends else how + _Translation(pattern, expanded, False).text
     return Pattern(how + narrow.text, wide, ignore_case)
+
+
+def _beginning(pattern: str, *, quoted: bool) -> tuple[str, str, bool]:
+    """What comes behind the options that a pattern begins with, these, and whether it is a text as
+    it stands. Raises SqlError (2201B).
+    """
+    if quoted:
+        return pattern, "", True
+    if pattern.startswith("***="):
+        return pattern[4:], "", True
+    pattern = pattern.removeprefix("***:")
+    found = _OWN_OPTIONS.match(pattern)
+    if found is None:
+        return pattern, "", False
+    if not found[2] or not _OPTIONS.issuperset(found[1]):
+        raise SqlError(INVALID_REGEX, "invalid regular expression: invalid embedded option")
+    return pattern[found.end() :], found[1], "q" in found[1]
 
 
 class _Translation:
@@ -231,8 +262,10 @@ class _Translation:
             return self._set(at + 1)
         if pattern.startswith("(?#", at):
             return "", (pattern.find(")", at) + 1) or len(pattern)
-        if pattern.startswith(("(?=", "(?!", "(?<"), at):
+        if pattern.startswith(("(?=", "(?!", "(?<=", "(?<!"), at):
             raise unsupported("lookahead and lookbehind in a regular expression")
+        if pattern.startswith("(?", at) and not pattern.startswith("(?:", at):  # RE2 has more
+            raise SqlError(INVALID_REGEX, "invalid regular expression: quantifier operand invalid")
         if self._expanded and char in " \t\n\v\f\r":
             return "", at + 1
         if self._expanded and char == "#":

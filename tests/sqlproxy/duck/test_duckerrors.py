@@ -43,6 +43,7 @@ _CASES = [
         "42P01",
         'relation "x" does not exist',
     ),
+    ("SELECT * FROM range(1) a(x) RIGHT JOIN LATERAL (SELECT a.x) ON true", "42P10", None),
     ("SELECT no_such_function(1)", "XX000", None),
 ]
 

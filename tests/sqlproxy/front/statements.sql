@@ -163,3 +163,12 @@ select
 selec 1
 select 'é', nocolumn from t
 select * from t tablesample bernoulli (10)
+select $1 between 1 and 2.5
+select $1 not between 1 and 2.5, $2 between symmetric 3 and 1.5
+select $1 between a and c from t
+select sum(a) over (order by a rows a preceding) from t
+select sum(a) over (order by a range between 1 preceding and a + 1 following) from t
+select (select sum(x) over (order by x groups t.a preceding) from u limit 1) from t
+merge into t using u on t.a = u.a when matched then delete when matched and u.x > 1 then do nothing
+merge into t using u on t.a = u.a when not matched then do nothing when matched then delete when not matched then insert (a) values (u.a)
+merge into t using u on t.a = u.a when matched and u.x > 1 then delete when matched then do nothing when not matched then insert default values
