@@ -143,17 +143,26 @@ class Door:
         """Of one that lasts: a credential may have ended, a right been taken away, or the first
         user come. Raises Unauthenticated, Forbidden, Unavailable.
         """
-        guard, who = self._guard, request.identity
-        stands = guard.stands(who)
-        if who.credential == "password":
-            stands = stands and guard.mark(who.name) == request.mark
-        elif who.credential == "oidc":
-            token = _said(request).partition(b" ")[2].strip().decode("latin-1")
-            stands = stands and guard.lasts(token)
-        if not stands:
+        if not self.standing(request)():
             raise Unauthenticated(ENDED)
         if request.still is not None:
             request.still()
+
+    def standing(self, request: Request) -> Callable[[], bool]:
+        """Asks whether its credential counts still; for what outlives the request."""
+        who = request.identity
+        said = _said(request) if who.credential == "oidc" else b""
+        return partial(self._stands, who, request.mark, said)
+
+    def _stands(self, who: Identity, mark: str | None, said: bytes) -> bool:
+        """`mark`: of the password, `said`: the header of an issuer's token; as they were shown."""
+        guard = self._guard
+        stands = guard.stands(who)
+        if who.credential == "password":
+            return stands and guard.mark(who.name) == mark
+        if who.credential == "oidc":
+            return stands and guard.lasts(said.partition(b" ")[2].strip().decode("latin-1"))
+        return stands
 
     def review(self) -> None:
         """Whoever may not go on is told so. What changes something has the time of another look to

@@ -304,6 +304,7 @@ class HotApi:
         body = await _post(request, fields.BEGIN)
         session = await self._sessions.begin(
             request.identity.name,
+            self._door.standing(request),
             ttl_ms=body.get("ttl_ms", TXN_TTL_MS_DEFAULT),
             isolation=body.get("isolation", "snapshot"),
             terms=terms(
@@ -416,7 +417,7 @@ class HotApi:
     async def _session(self, txn: int, request: Request) -> Session:
         """Of one that who asks has begun. Raises Forbidden, too."""
         self._own(txn, request)
-        return await self._sessions.get(txn)
+        return await self._sessions.get(txn, self._door.standing(request))
 
     def _own(self, txn: int, request: Request) -> None:
         owner = self._sessions.owner(txn)

@@ -99,7 +99,7 @@ class HttpApi:
 
     def _review(self) -> None:
         self._door.review()
-        self.sessions.review(self._guard.may_log_in)
+        self.sessions.review()
 
     async def stop(self) -> None:
         """Requests under way finish; transactions that clients hold open are aborted."""

@@ -28,7 +28,7 @@ from txn.shared.wait_terms import USUAL, Terms
 _SWEEP_S = 0.25
 _REASONS_REMEMBERED = 10_000
 _SILENT = "it was silent for its ttl_ms"
-_OWNER_GONE = "who began it may not log in any more"
+_LOGGED_OUT = "what it was last asked with does not count any more: it was revoked or has expired"
 _SOMEHOW = "it was aborted, was silent for its ttl_ms, or its node has restarted"
 _ELSEWHERE = "it is not open at this node"
 
@@ -39,6 +39,8 @@ class _Open:
     owner: str
     ttl_s: float
     dies_at: float
+    stands: Callable[[], bool]
+    """Whether the credential that it was last asked with counts still."""
     ending: asyncio.Future[int] | None = field(default=None)
     """Set while a commit is under way: a second commit waits for the same answer."""
     waiting: int = 0
@@ -75,9 +77,17 @@ class Sessions:
         return None if entry is None else entry.owner
 
     async def begin(
-        self, owner: str, *, ttl_ms: int, isolation: str, terms: Terms = USUAL
+        self,
+        owner: str,
+        stands: Callable[[], bool],
+        *,
+        ttl_ms: int,
+        isolation: str,
+        terms: Terms = USUAL,
     ) -> Session:
-        """Open a transaction of that user. Raises Busy when too many are open."""
+        """Open a transaction of that user, for as long as his credential `stands`. Raises Busy when
+        too many are open.
+        """
         if len(self._open) >= INTERACTIVE_TXNS_MAX:
             raise Busy(
                 f"{len(self._open)} transactions are open at this node, the limit is "
@@ -90,7 +100,7 @@ class Sessions:
         )
         ttl_s = ttl_ms / 1000
         dies_at = self._timers.monotonic() + ttl_s
-        self._open[session.id] = _Open(session, owner, ttl_s, dies_at)
+        self._open[session.id] = _Open(session, owner, ttl_s, dies_at, stands)
         if self._sweep is None:
             self._sweep = self._timers.call_later(_SWEEP_S, self._expire)
         return session
@@ -105,11 +115,11 @@ class Sessions:
         self._bury(txn)
         return None
 
-    def review(self, may_log_in: Callable[[str], bool]) -> None:
-        """Who may not log in any more keeps nobody waiting for what his transactions hold."""
+    def review(self) -> None:
+        """Who may not go on keeps nobody waiting for what his transactions hold."""
         for txn, entry in list(self._open.items()):
-            if entry.ending is None and not entry.waiting and not may_log_in(entry.owner):
-                self._bury(txn, _OWNER_GONE)
+            if entry.ending is None and not entry.waiting and not entry.stands():
+                self._bury(txn, _LOGGED_OUT)
 
     def _bury(self, txn: int, why: str = _SILENT) -> None:
         self._ended(txn, why)
@@ -120,14 +130,15 @@ class Sessions:
         if len(self._why) > _REASONS_REMEMBERED:
             self._why.popitem(last=False)
 
-    async def get(self, txn: int) -> Session:
-        """The session of an open transaction, its time renewed. Raises TxnAborted, or
-        Refused if it has committed.
+    async def get(self, txn: int, stands: Callable[[], bool]) -> Session:
+        """The session of an open transaction, its time renewed by this credential. Raises
+        TxnAborted, or Refused if it has committed.
         """
         entry = self._find(txn)
         if entry is None or entry.ending is not None:
             raise await self._gone(txn)
         entry.dies_at = self._timers.monotonic() + entry.ttl_s
+        entry.stands = stands
         return entry.session
 
     @contextmanager

@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 import kvorum
-from kv.base.adapters import SystemRng
+from kv.base.adapters import LoopTimers, SystemRng
 from kvorum.api.backend import Backend
+from kvorum.api.model import TxnState
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.routes.declaring import Declared
 from kvorum.http.routes.hot_routes import HOT_ROUTES
@@ -70,9 +71,9 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 class Served:
     """The HTTP API without sockets, over a database that does not answer."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, backend: object = None) -> None:
         guard, now = scene.guard, scene.clock.monotonic
-        backend, metrics = cast(Backend, Never()), Metrics()
+        backend, metrics = cast(Backend, backend or Never()), Metrics()
         visits = Visits(guard, scene.rng, now)
         self.door = Door(guard, backend, visits)
         tokens = CausalTokens(backend, on=False)
@@ -80,7 +81,8 @@ class Served:
             *(backend, metrics, lambda: None, "0", now, self.door, guard, visits, tokens),
             sql=cast(Any, Never()).sql,
         )
-        sessions = Sessions(backend, cast(Any, scene.clock), lambda work: None)
+        timers = LoopTimers(asyncio.get_running_loop())
+        self.sessions = sessions = Sessions(backend, timers, asyncio.ensure_future)
         watches = Watches(backend, metrics.requests, now, self.door, tokens)
         rest = (cold.application, metrics.requests, now, watches, self.door, tokens)
         self.app = HotApi(backend, sessions, *rest)
@@ -170,3 +172,67 @@ async def test_a_request_that_waits_ends_with_its_credential(scene: Scene, ends:
         assert (status, code) == told, f"{route.method} {route.path}"
         assert "revoked or has expired" in body["error"]["message"]
     assert not served.door._under_way
+
+
+class Transactions(Never):
+    """A database that begins one, which nobody has committed."""
+
+    id, start_ts = 1, 7
+
+    def __init__(self) -> None:
+        self.aborted = 0
+
+    async def begin(self, **_: Any) -> Transactions:
+        return self
+
+    async def get(self, *_: Any) -> None:
+        return None
+
+    async def abort(self) -> None:
+        self.aborted += 1
+
+    async def status(self, _: int) -> TxnState:
+        return TxnState("unknown")
+
+
+@pytest.mark.parametrize("ends", ["token", "expiry", "user"])
+async def test_a_transaction_ends_with_what_it_was_last_asked_with(scene: Scene, ends: str) -> None:
+    """Whoever had begun one by a token that was revoked because somebody had stolen it kept others
+    from its rows for ten minutes, the time that he had wished for; or a transaction ended under
+    somebody whose token had been replaced meanwhile.
+    """
+    store = Transactions()
+    served = Served(scene, store)
+    begins, gets = (
+        next(one for one in HOT_ROUTES if one.path == path)
+        for path in ("/v1/txn", "/v1/txn/{id}/get")
+    )
+    await scene.user("ann", "correct horse", superuser=True)
+    old = await scene.token("ann", ttl_ms=60_000)
+    new = await scene.token("ann", name="new")
+    await scene.guard.look()
+    assert (await served.ask(begins, old))[0] == 200
+    assert (await served.ask(gets, new))[0] == 200
+    await scene.txn.run(lambda t: users.revoke_token(t, "ann", "t"))
+    await scene.guard.look()
+    served.sessions.review()
+    assert len(served.sessions) == 1, "the new token stands"
+    old = await scene.token("ann", ttl_ms=1_000)
+    await scene.guard.look()
+    assert (await served.ask(gets, old))[0] == 200
+    served.sessions.review()
+    assert len(served.sessions) == 1
+    if ends == "token":
+        await scene.txn.run(lambda t: users.revoke_token(t, "ann", "t"))
+    elif ends == "user":
+        await scene.txn.run(lambda t: users.delete(t, "ann"))
+    else:
+        scene.clock.ms += 1_000
+    await scene.guard.look()
+    served.sessions.review()
+    await passes()
+    assert (len(served.sessions), store.aborted) == (0, 1)
+    if ends != "user":
+        status, body = await served.ask(gets, new)
+        assert (status, body["error"]["code"]) == (409, "TXN_ABORTED")
+        assert "was revoked or has expired" in body["error"]["message"]

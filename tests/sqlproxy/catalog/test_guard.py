@@ -75,11 +75,11 @@ class Scene:
             await self.administrated()
         await self.txn.run(lambda t: users.create(t, self.rng, name, password=password, **options))
 
-    async def token(self, user: str, *limits: Grant, ttl_ms: int = 0) -> str:
+    async def token(self, user: str, *limits: Grant, ttl_ms: int = 0, name: str = "t") -> str:
         await self.administrated()
         _, text = await self.txn.run(
             lambda t: users.create_token(
-                t, self.rng, "t", user, self.clock.ms, ttl_ms=ttl_ms, limits=limits or None
+                t, self.rng, name, user, self.clock.ms, ttl_ms=ttl_ms, limits=limits or None
             )
         )
         return str(text)
