@@ -89,6 +89,11 @@ class _Full(NamedTuple):
     actual: int
 
 
+def _size(one: Description) -> int:
+    """Without what the master adds: that may be said later, or anew."""
+    return len(messages.encode(structs.replace(one, since_ms=0, user="")))
+
+
 class Crew(Dealing):
     """The workers of one executor."""
 
@@ -98,7 +103,7 @@ class Crew(Dealing):
         async for _key, value, _ in rows.every(self._rows, rows.ALL_TYPES):
             known = messages.description(value)
             self._types.learn(remote_type(known))
-            self._sizes[known.name, known.version] = known.user, len(value)
+            self._sizes[known.name, known.version] = known.user, _size(known)
         async for key, value, _ in rows.every(self._rows, rows.ALL_DEPLOYS):
             self._types.deploys[rows.name_in(key)] = messages.deploy(value)
         for declared in self._types.types():
@@ -314,10 +319,7 @@ class Crew(Dealing):
             if known is None or described(known, description.pool) != description:
                 news.append(description)
         ops = [put(rows.type_(one.name, one.version), messages.encode(one)) for one in news]
-        sizes = {
-            (one.name, one.version): (one.user, len(op.value or b""))
-            for one, op in zip(news, ops, strict=True)
-        }
+        sizes = {(one.name, one.version): (one.user, _size(one)) for one in news}
         await self._make_room(user, sizes)
         for at in range(0, len(ops), 100):
             await self._rows.write(ops[at : at + 100])
@@ -332,11 +334,14 @@ class Crew(Dealing):
 
     async def _make_room(self, user: str, sizes: dict[tuple[str, int], tuple[str, int]]) -> None:
         """For descriptions of so many bytes: what nobody needs is forgotten, if there are too many;
-        whoever has it declares it when he comes again. Raises TooLarge, Refused (TYPES_FULL).
+        whoever has it declares it when he comes again. What is larger by now than may be stays, and
+        does not grow: it was declared before there was a limit. Raises TooLarge, Refused
+        (TYPES_FULL).
         """
         for (name, version), (_, size) in sizes.items():
-            if size > limits.WORKER_TYPE_BYTES_MAX:
-                limit = limits.WORKER_TYPE_BYTES_MAX
+            limit = limits.WORKER_TYPE_BYTES_MAX
+            _, had = self._sizes.get((name, version), ("", 0))
+            if size > max(limit, had):
                 raise TooLarge(
                     f"procedure {name}, version {version}: its description, with all steps and "
                     f"undo methods that this version ever had, has {size} bytes, the limit is "
@@ -364,13 +369,16 @@ class Crew(Dealing):
             )
 
     def _full(self, user: str, sizes: dict[tuple[str, int], tuple[str, int]]) -> _Full | None:
-        """What there would be too much of, with these, that there is not so much of now."""
+        """What there would be too much of, with these, that there is not so much of now. What was
+        declared before it was said by whom becomes somebody's, and is no more than before.
+        """
         then = self._sizes | sizes
+        now = {key: (whose or then[key][0], size) for key, (whose, size) in self._sizes.items()}
         bounds = [("", limits.TYPES_KNOWN_MAX, limits.TYPES_KNOWN_BYTES_MAX)]
         if user:
             bounds.append((user, limits.TYPES_OF_USER_MAX, limits.TYPES_OF_USER_BYTES_MAX))
         for of, *most in bounds:
-            before = [size for whose, size in self._sizes.values() if whose == of or not of]
+            before = [size for whose, size in now.values() if whose == of or not of]
             after = [size for whose, size in then.values() if whose == of or not of]
             counted = (len(before), len(after)), (sum(before), sum(after))
             whats = ("types and versions of workers", "bytes of types of workers")

@@ -140,12 +140,14 @@ def test_one_that_answers_later_for_ever_holds_up_no_other(
     """The step ran again and again, and those after it were never acted on."""
     did = Control.do
     asked: dict[int, list[str]] = {}
+    steps: list[str] = []
     heals = {"after": 3}
 
     async def do(self: Control, what: str, args: dict[str, Any]) -> Any:
         if what == "abort":
             keys = asked.setdefault(int(args["id"]), [])
             keys.append(str(args["key"]))
+            steps.append((await self._executor.find(int(str(args["key"]).split("/")[1]))).step)
             if args["id"] == stuck[0] or (args["id"] == stuck[1] and len(keys) < heals["after"]):
                 raise Busy("its step is under way, and does not end")
         return await did(self, what, args)
@@ -164,6 +166,8 @@ def test_one_that_answers_later_for_ever_holds_up_no_other(
         await asyncio.sleep(1)
         assert await place.states(ids) == ["WAITING"] + ["FAILED"] * 119
         assert len(asked[ids[0]]) == limits.BULK_ACTION_ROUNDS_MAX + 1
+        # In a later round by a step that masters without later rounds do not have: they wait.
+        assert steps == ["act"] * 120 + ["again"] * (len(steps) - 120)
         for keys in asked.values():  # who is asked again is asked for the same
             assert len(set(keys)) == 1
         assert [len(asked[id]) for id in ids[1:]] == [3] + [1] * 118

@@ -85,9 +85,7 @@ def test_types_of_one_user_leave_room_for_others(
         crew = executor.crew
         assert crew is not None
         (slow,) = (described(one, "p") for one in office.types())
-        size = len(
-            messages.encode(structs.replace(slow, name="t000", since_ms=1 << 40, user="eve"))
-        )
+        size = len(messages.encode(structs.replace(slow, name="t000")))
         limit = 3 if what == "MAX" else 3 * size + size // 2
         monkeypatch.setattr(limits, f"TYPES_OF_USER_{what}", limit)
 
@@ -151,6 +149,33 @@ def test_what_is_submitted_while_room_is_made_is_not_forgotten(
         with pytest.raises(Refused, match="3 types and versions of workers of 'eve'"):
             await coming
         assert [one.name for one in crew._types.types() if one.user == "eve"] == ["second"]
+
+    in_office(test, [Slow])
+
+
+def test_what_was_declared_before_there_were_limits_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers were refused by the master that was upgraded, with what it had known for long."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        crew = executor.crew
+        assert crew is not None
+        (slow,) = (described(one, "p") for one in office.types())
+
+        def entry(count: int) -> Entry:
+            steps = tuple(structs.replace(slow.steps[0], name=f"step{n:04}") for n in range(count))
+            types = [structs.replace(slow, name=name, steps=steps) for name in ("wide", "broad")]
+            return Entry("p", 1, tuple(types))
+
+        await crew.enter("a", entry(60))  # nobody was asked who he is
+        for name in ("WORKER_TYPE_BYTES_MAX", "TYPES_OF_USER_BYTES_MAX", "TYPES_OF_USER_MAX"):
+            monkeypatch.setattr(limits, name, 1)
+        await crew.enter("b", entry(60), "eve")
+        assert {one.user for one in crew._types.types() if one.name == "wide"} == {"eve"}
+        await crew.enter("b", entry(60), "eve")
+        with pytest.raises(TooLarge, match="give it another version"):
+            await crew.enter("b", entry(61), "eve")
 
     in_office(test, [Slow])
 
