@@ -256,8 +256,10 @@ def _required(given: Mapping[str, str], name: str) -> str:
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidArgument(f"option endpoint must be HOST:BASE[,…], got {text!r}")
+    url = not {"/", "@"}.isdisjoint(host)  # perhaps with a login, which Spark would show
+    if url or not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        said = "a URL" if url else repr(text)
+        raise InvalidArgument(f"option endpoint must be HOST:BASE[,…], got {said}")
     return host.strip("[]"), int(port)
 
 

@@ -76,6 +76,8 @@ BAD = [
     ({**GOOD, "endpoint": "h:0"}, "HOST:BASE"),
     ({**GOOD, "endpoint": "h:70000"}, "HOST:BASE"),
     ({**GOOD, "endpoint": "h:1,"}, "HOST:BASE"),
+    ({**GOOD, "endpoint": "kvorum://h:1"}, "got a URL"),
+    ({**GOOD, "endpoint": "ann:secret@h:1"}, "got a URL"),
     ({**GOOD, "pageRows": str(limits.SCAN_ROWS_MAX + 1)}, "option pageRows"),
     ({**GOOD, "timeoutMs": "1"}, "option timeoutMs"),
     ({**GOOD, "txnAppId": "job"}, "belong together"),
@@ -99,6 +101,7 @@ def test_o14_wrong_options_are_named(given: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"option|kvorum") as caught:
         Options.parse(given)
     assert text in caught.value.message
+    assert "secret" not in caught.value.message
 
 
 def test_o14_at_is_as_of() -> None:
