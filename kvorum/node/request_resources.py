@@ -138,7 +138,7 @@ def _begun(crew: Crew, verb: Verb, row: list[object], user: str, book: Book | No
     told = {record.id: record for record in written(verb, row)}
     check_found_by(crew, verb, row, told)
     for record in told.values():
-        check_kin(crew, record)
+        check_kin(crew, user, record)
         if is_own(record.name):
             yield from needed(record.name, plain_data.read(record.args, "args"))
         elif not crew.lives(record.id):

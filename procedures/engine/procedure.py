@@ -47,6 +47,7 @@ class State(IntEnum):
 
 
 TERMINAL: Final = frozenset({State.SUCCESS, State.FAILED, State.ROLLED_BACK, State.BYPASSED})
+BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
 
 
 class Lock(NamedTuple):

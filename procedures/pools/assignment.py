@@ -165,7 +165,8 @@ class Dealing:
         # not heard of in this reign: until when they may come, and who they are
         self._expected: dict[str, tuple[float, Entry]] = {}
         self._doubtful: set[int] = set()  # may still be held by a worker that did not come back
-        self._questions: dict[int, asyncio.Future[Looked]] = {}
+        self._questions: dict[tuple[str, int], asyncio.Future[Looked]] = {}
+        """By the worker that was asked: nobody else answers."""
         self._asked = 0
         self._dirty: set[str] = set()
         self._dealt = 0

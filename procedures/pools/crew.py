@@ -47,6 +47,7 @@ from procedures.engine import attributes, records, search_rows
 from procedures.engine.deploys import BY_CODE, in_order
 from procedures.engine.deploys import NONE as NO_DEPLOY
 from procedures.engine.needs import lacking
+from procedures.engine.procedure import BACK
 from procedures.engine.records import FORMAT_MORE, Record, lane_of, parts_of, without_needs
 from procedures.engine.registry import ProcedureType
 from procedures.engine.roster import Live, limits_of
@@ -329,8 +330,9 @@ class Crew(Dealing):
             self._types.learn(declared)
             self._limit_type(declared)
         if news:
+            told = _told(news)
             for hand in self.hands.values():
-                self._tell(hand, Types(0, messages.encode(news)))
+                self._tell(hand, Types(0, told))
 
     async def _make_room(self, user: str, sizes: dict[tuple[str, int], tuple[str, int]]) -> None:
         """For descriptions of so many bytes: what nobody needs is forgotten, if there are too many;
@@ -491,7 +493,7 @@ class Crew(Dealing):
         self.gate.limit(key, limit)
 
     def _all_types(self) -> bytes:
-        return messages.encode([described(t, t.pool) for t in self._types.types()])
+        return _told([described(t, t.pool) for t in self._types.types()])
 
     def _claim(self, hand: Hand, id: int, version: int) -> bool:
         """Whether it goes on with a procedure that it held under the master before."""
@@ -554,14 +556,20 @@ class Crew(Dealing):
                     return hand.entry.pool
         return None
 
-    def same_kin(self, record: Record) -> bool:
+    def same_kin(self, record: Record, user: str) -> bool:
         """Whether it has the type, the owner, the parent and the starter that it had, and its key
-        of its queue, if it is there; a new one has the owner of who has begun it.
+        of its queue, if it is there, and as new children only such by whose ids a worker of this
+        user may begin some; a new one has the owner of who has begun it, and no children.
         """
         live = self._roster.get(record.id)
         if live is None:
             kin = self._roster.get(record.parent or record.starter)
-            return kin is None or record.owner == kin.owner
+            fresh = not record.rounds or record.state in BACK
+            return fresh and (kin is None or record.owner == kin.owner)
+        known = live.record or live.needs  # neither: a master that has just come has not heard
+        had = record.rounds if known is None else known.rounds
+        if not all(one in had or self._may_begin(user, *one) for one in record.rounds):
+            return False
         if (record.name, record.owner) != (live.name, live.owner):
             return False
         now = (record.parent, record.starter, record.tells, record.bound)
@@ -587,6 +595,15 @@ class Crew(Dealing):
             self._untold = Counter({k: n for k, n in self._untold.items() if self._roster.get(k)})
         self._untold[id] += 1
         return self._untold[id] <= 2 * limits.ATTRIBUTES_MAX * limits.ATTRIBUTE_KEYWORDS_MAX
+
+    def _may_begin(self, user: str, first: int, count: int) -> bool:
+        """Whether workers of this user were given all of these ids."""
+        given = (ids for one in self.hands.values() if one.entry.user == user for ids in one.ids)
+        last = first + count
+        for ids in sorted(given, key=lambda ids: ids.start):
+            if first in ids:
+                first = ids.stop
+        return count > 0 and first >= last
 
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""
@@ -720,10 +737,17 @@ class Crew(Dealing):
         for report in reports:
             match report:
                 case Turned():
-                    if report.id in hand.held:
-                        self._turned(hand, report)
+                    if report.id not in hand.held:
+                        continue
+                    about = f"{report.id} as reported"
+                    said = records.decode(report.record, about) if report.record else None
+                    if report.created and hand.entry.user:
+                        ids = [records.decode(data, about).id for _, data in report.created]
+                        self._spawn(self._read_created(hand, report, said, ids))
+                    else:
+                        self._turned(hand, report, said)
                 case Looked():
-                    question = self._questions.get(report.question)
+                    question = self._questions.get((hand.name, report.question))
                     if question is not None and not question.done():
                         question.set_result(report)
                 case Progress():
@@ -740,8 +764,29 @@ class Crew(Dealing):
             self._again(lanes_of(hand.entry))
             self._kick(lanes_of(hand.entry))
 
-    def _turned(self, hand: Hand, report: Turned) -> None:
-        """A turn is over."""
+    async def _read_created(
+        self, hand: Hand, report: Turned, said: Record | None, ids: Sequence[int]
+    ) -> None:
+        """Of a turn that has begun these at a worker with rights: what it was let write counts, not
+        what it tells. The turn is over when that is known.
+        """
+        while report.id in hand.held and not self._closed:
+            try:
+                found = await self._store.load_many(ids)
+            except KvorumError as error:
+                log.warning("the children of %d are not read yet: %s", report.id, error)
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            if report.id in hand.held:
+                there = [one for one in found if not one.record.ended]
+                created = tuple((one.version, records.encode(one.record)) for one in there)
+                self._turned(hand, structs.replace(report, created=created), said)
+                self._again(lanes_of(hand.entry))
+                self._kick(lanes_of(hand.entry))
+            return
+
+    def _turned(self, hand: Hand, report: Turned, said: Record | None) -> None:
+        """A turn is over. `said`: the record, as it is reported."""
         since = hand.held.pop(report.id)
         hand.slow.discard(report.id)
         self._turns.commits += report.commits
@@ -750,8 +795,10 @@ class Crew(Dealing):
             self._locks.release(report.id)
             self._losses.pop(report.id, None)
             return
-        said = records.decode(report.record, f"{report.id} as reported") if report.record else None
-        if report.lost or (said is not None and said.id != live.id):
+        forged = said is not None and (
+            said.id != live.id or (hand.entry.user and not self.same_kin(said, hand.entry.user))
+        )
+        if report.lost or forged:
             self._spawn(self._regain(report.id))
             return
         self._losses.pop(report.id, None)
@@ -842,18 +889,16 @@ class Crew(Dealing):
             return None
         self._asked += 1
         number = self._asked
-        answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        self._tell(
-            max(hands, key=most_free),
-            Look(0, number, declared.name, declared.version, args, query, record),
-        )
+        hand = max(hands, key=most_free)  # nobody else answers it
+        answer = self._questions[hand.name, number] = asyncio.get_running_loop().create_future()
+        self._tell(hand, Look(0, number, declared.name, declared.version, args, query, record))
         try:
             async with asyncio.timeout(patience_ms / 1000):
                 looked: Looked = await answer
         except TimeoutError:
             return None
         finally:
-            del self._questions[number]
+            del self._questions[hand.name, number]
         if looked.error is not None:
             raise from_wire(looked.error)
         return looked
@@ -909,3 +954,8 @@ class Crew(Dealing):
             }
             for _, hand in sorted(self.hands.items())
         ]
+
+
+def _told(types: Sequence[Description]) -> bytes:
+    """As workers are told of them: whose they are is nobody else's business."""
+    return messages.encode([structs.replace(one, user="") for one in types])

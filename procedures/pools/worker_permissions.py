@@ -19,6 +19,7 @@ it is (`written`) decides what a master does with it: so whoever lets it pass lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kv.base import system
@@ -29,7 +30,7 @@ from kv.base.rights import Action
 from kv.base.verbs import Touches, Verb
 from kv.server.connection_rights import keys_of
 from procedures.engine import attributes, records, search_rows
-from procedures.engine.procedure import State
+from procedures.engine.procedure import BACK
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew
 
@@ -41,7 +42,7 @@ class Span(NamedTuple):
     last: int
     new: bool = False  # whether a procedure begins by it
     own: bool = False  # children of what a worker has do not count …
-    back: bool = False  # … but for one that has ended, and goes back
+    back: frozenset[int] = frozenset()  # … but for one that has ended, and goes back with these
 
 
 class Told(NamedTuple):
@@ -52,7 +53,6 @@ class Told(NamedTuple):
 
 _LOCKS: Final = table_prefix(system.LOCKS)
 _DONE: Final = table_prefix(system.WORKERS) + b"\x07"
-_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
 _FOUND_BY: Final = frozenset({attributes.INDEX, search_rows.ENDED})
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
@@ -81,7 +81,7 @@ def pools_of(crew: Crew, user: str, verb: Verb, row: list[object]) -> set[str]:
 
 def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
     """The procedures whose records a request that `pools_of` let pass would write. Raises
-    InvalidArgument: that is no record.
+    InvalidArgument: that is no record; Forbidden (NOT_HELD): it is another's than its key says.
     """
     ops: list[list[Any]] = []
     if verb.number == PUT:
@@ -91,19 +91,26 @@ def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
     for kind, key, value, *_ in ops:
         if kind == OP_PUT and key[:4] == _RECORDS:
             try:
-                yield records.decode(value, "what a worker writes")
+                record = records.decode(value, "what a worker writes")
             except (Corruption, TypeError) as error:
                 raise InvalidArgument(f"{verb.name}: {error}") from error
+            if _id(key, 4) != Span(record.id, record.id):
+                raise Forbidden(
+                    "a record is that of the procedure in its key",
+                    code=NOT_HELD,
+                    details={"procedure": str(record.id)},
+                )
+            yield record
 
 
-def check_kin(crew: Crew, record: records.Record) -> None:
+def check_kin(crew: Crew, user: str, record: records.Record) -> None:
     """Raises Forbidden (NOT_HELD): a master would tell another one than its starter of its end, and
     others would run, in somebody's name, what he never submitted.
     """
-    if not crew.same_kin(record):
+    if not crew.same_kin(record, user):
         raise Forbidden(
-            "a worker does not change whose a procedure is, of which type, nor who is told of its "
-            "end",
+            "a worker does not change whose a procedure is, of which type, who is told of its end, "
+            "nor makes others its children",
             code=NOT_HELD,
             details={"procedure": str(record.id)},
         )
@@ -141,8 +148,9 @@ def _pool(crew: Crew, user: str, span: Span | Told | None) -> str:
         pool = None if span is None else crew.pool_of(user, span.first, span.last)
         pool = pool or crew.pool_telling(user, key)
     elif span is not None:
-        kin = not span.own or (span.back and not crew.lives(span.first))
-        of = crew.pool_of(user, span.first, span.last, kin=kin)
+        its = (crew.pool_of(user, id, id, kin=False) for id in span.back)
+        back = span.back and not crew.lives(span.first) and all(its)
+        of = crew.pool_of(user, span.first, span.last, kin=not span.own or bool(back))
         pool = crew.pool_of_new(user, span.first) if span.new else of
     if pool is None:
         raise Forbidden(
@@ -207,8 +215,11 @@ def _kin(value: bytes) -> Iterator[Span | None]:
     except Corruption:
         yield None
         return
-    kin = {record.parent, record.starter} - {0}
-    yield from (Span(id, id) for id in sorted(kin)) if kin else [None]
+    yield from [Span(id, id) for id in sorted(_kin_of(record))] or [None]
+
+
+def _kin_of(record: records.Record) -> frozenset[int]:
+    return frozenset({record.parent, record.starter} - {0})
 
 
 def _point(key: bytes) -> Span | None:
@@ -221,13 +232,12 @@ def _owned(key: bytes, value: bytes) -> Span | None:
     span = _point(key)
     if span is None or not key.startswith((_RECORDS, _STEPS, _LIVE, _DUE)):
         return span
-    back = False
+    span = span._replace(own=True)
     if value and key[:4] == _RECORDS:
-        try:
-            back = records.decode(value, "a child").state in _BACK
-        except (Corruption, TypeError):  # `written` says so
-            back = False
-    return span._replace(own=True, back=back)
+        with suppress(Corruption, TypeError):  # `written` says so
+            record = records.decode(value, "a child")
+            return span._replace(back=_kin_of(record) if record.state in BACK else frozenset())
+    return span
 
 
 def _range(start: bytes, end: bytes) -> Span | None:

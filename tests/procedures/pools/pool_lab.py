@@ -24,10 +24,12 @@ from txn.results import ScanPage
 
 
 class _Caller:
-    """kv.server.dispatcher.Context, of a node."""
+    """kv.server.dispatcher.Context."""
 
-    user = ""
     rights = None
+
+    def __init__(self, user: str) -> None:
+        self.user = user
 
 
 class TableRows:
@@ -76,7 +78,7 @@ class Way:
         if self.repeat:  # the answer was lost, and the client asked the same again
             self.repeat, times = self.repeat - 1, 2
         for _ in range(times):
-            given = handler(_Caller(), list(args))
+            given = handler(_Caller(self.office.user), list(args))
             answer = given if isinstance(given, list) else await given
         await asyncio.sleep(0.0005)
         if self.cut:
@@ -95,6 +97,7 @@ class Office:
         self.loop = loop
         self.timers = LoopTimers(loop)
         self.door: dict[int, Handler] = {}
+        self.user = ""  # whose the workers are; "" = nobody's in particular
         self.running: dict[str, asyncio.Task[None]] = {}
         self.workers: dict[str, Worker] = {}
         self.ways: dict[str, Way] = {}

@@ -96,7 +96,8 @@ def test_types_of_one_user_leave_room_for_others(
             return sorted(one.name for one in crew._types.types() if one.user == "eve")
 
         await crew.enter("a", entry(0, 1), "eve")
-        await crew.enter("b", entry(2), "eve")
+        _, _, told = await crew.enter("b", entry(2), "eve")
+        assert {one.user for one in messages.descriptions(told)} == {""}, "others are told, too"
         with pytest.raises(Refused, match=f"of 'eve' would be known, the limit is {limit}") as full:
             await crew.enter("c", entry(3), "eve")
         assert full.value.code == "TYPES_FULL"

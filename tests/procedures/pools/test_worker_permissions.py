@@ -17,9 +17,9 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew
-from procedures.pools.worker_permissions import pools_of
+from procedures.pools.worker_permissions import pools_of, written
 
-PARENT, RUNS, ENDED = 1, 2, 3
+PARENT, RUNS, ENDED, STRANGER = 1, 2, 3, 9
 
 
 class TwoChildren:
@@ -57,8 +57,8 @@ def writes(*ops: list[Any]) -> str:
     return asked(methods.WRITE, ops=list(ops))
 
 
-def record(id: int, state: State) -> bytes:
-    args = (1, id, "some.type", 1, "ann", "", PARENT, b"12345678", (), plain_data.NONE, 1, 0, 1000)
+def record(id: int, state: State, parent: int = PARENT) -> bytes:
+    args = (1, id, "some.type", 1, "ann", "", parent, b"12345678", (), plain_data.NONE, 1, 0, 1000)
     return records.encode(Record(*args, state, "run"))
 
 
@@ -87,3 +87,28 @@ def test_a_child_that_has_ended_goes_back_with_its_parent() -> None:
     for state in (State.ROLLING_BACK, State.ROLLED_BACK):
         for child, code in ((ENDED, "done"), (RUNS, NOT_HELD)):
             assert writes([OP_PUT, record_key(child), record(child, state), 7, 0]) == code
+
+
+@pytest.mark.parametrize("parent", [0, RUNS, STRANGER])
+def test_it_goes_back_with_that_parent_alone(parent: int) -> None:
+    """Under another parent's name it went back as whatever that one's owner may submit."""
+    for state in (State.ROLLING_BACK, State.ROLLED_BACK):
+        op = [OP_PUT, record_key(ENDED), record(ENDED, state, parent), 7, 0]
+        assert writes(op) == NOT_HELD
+
+
+def test_a_record_is_that_of_its_key() -> None:
+    """Under the key of its own procedure a worker wrote the record of one that there was not, of
+    any type and in anybody's name: a master, which reads it by the key, would have that run.
+    """
+    verb = VERBS[methods.WRITE]
+    row: list[Any] = [1, methods.WRITE, 0, 1, *[None] * 20]
+    for id in (PARENT, RUNS, STRANGER):
+        ops = [[OP_PUT, record_key(PARENT), record(id, State.RUNNABLE, 0), 7, 0]]
+        row[verb.at("ops")] = ops
+        if id == PARENT:
+            assert [one.id for one in written(verb, row)] == [PARENT]
+            continue
+        with pytest.raises(Forbidden) as refused:
+            list(written(verb, row))
+        assert refused.value.code == NOT_HELD
