@@ -173,7 +173,6 @@ class ServerConnection(asyncio.Protocol):
         "book",
         "certificate",
         "challenge",
-        "doubted",
         "greeted",
         "identity",
         "metering",
@@ -194,7 +193,6 @@ class ServerConnection(asyncio.Protocol):
         self.proved = False  # it is a node's, or a proxy's; see kv.base.rpc.node_proof
         self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
         self.book: Book | None = None  # that its rights are read from
-        self.doubted: Book | None = None  # that the last look found to be newer than that
         self.rights: Rights | None = None  # None: everything that is no order
         self.author = NOBODY  # whose commands it sends
         self.account = server.nobody  # whom it counts for …
@@ -811,6 +809,7 @@ class SocketServer:
         self.unheard: frozenset[int] = frozenset()
         # In the order of their coming, as everything that is sent to all of them: a seed repeats.
         self._connections: dict[ServerConnection, None] = {}
+        self._doubted: frozenset[ServerConnection] = frozenset()  # by the last review
         self._connections_max = connections_max
         self._seats = seats or Seats()
         self._strangers = Strangers()
@@ -942,9 +941,10 @@ class SocketServer:
         gate = self.gate
         if gate is None or gate.book is None:
             return
-        for conn in [one for one in self._connections if one.waits and self.stale(one)]:
-            if conn.doubted is not gate.book:
-                conn.doubted = gate.book
+        waiting = [one for one in self._connections if one.waits and self.stale(one)]
+        before, self._doubted = self._doubted, frozenset(waiting)
+        for conn in waiting:
+            if conn not in before:
                 continue
             try:
                 self._review(conn, gate)

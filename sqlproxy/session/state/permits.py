@@ -92,7 +92,8 @@ class Permits:
             stranger = self._stranger and acting == self._user
             user = members.get(self._user)
             before = self._trusted and members.closed
-            self._ended = before or (user is not None and not user.login)
+            mine = self._stranger or self._user == OWNER if user is None else user.login
+            self._ended = before or not mine  # whatever SET ROLE has made of it
             self._free = not self._ended and (stranger or members.superuser(acting))
         return self._free
 
@@ -120,10 +121,7 @@ class Permits:
 
     def lost(self) -> SqlError | None:
         """Why who was let in so would not be now; None: he would."""
-        if self.free:
-            return None
-        dropped = not (self._stranger or self._user == OWNER or self.members.get(self._user))
-        return self._end() if self._ended or dropped else None
+        return None if self.free or not self._ended else self._end()
 
     def _end(self) -> SqlError:
         why = f'role "{self._user}" is not permitted to log in any more'

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +18,7 @@ from kv.base.credentials import Credential
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.fair_turns import FairTurns
 from kv.base.methods import GET, PING, PROVE
-from kv.base.rights import Identity
+from kv.base.rights import Book, Identity
 from kv.base.rpc import Hello, error_of, node_proof, read_hello
 from kv.base.tenants import Tenants
 from kv.base.verbs import VERBS
@@ -26,7 +26,7 @@ from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
 from kv.client.connection import open_connection
 from kv.server.connection_rights import Gate
-from kv.server.socket_server import STRANGE_REQUESTS_MAX, SocketServer
+from kv.server.socket_server import STRANGE_REQUESTS_MAX, ServerConnection, SocketServer
 from tests.kv.rpc.fakes import CLUSTER, SeededRng, make_dispatcher
 from tests.kv.rpc.test_rpc_server import Raw
 
@@ -161,7 +161,7 @@ async def test_a_nodes_client_proves_itself() -> None:
 class Closed:
     """A `Gate` that lets nobody in."""
 
-    book = None
+    book: Book | None = None
 
     def __init__(self) -> None:
         self.tenants = Tenants(lambda: 0, FairTurns(lambda: 0.0))
@@ -174,6 +174,37 @@ class Closed:
 
     def use(self, identity: Identity) -> Use:
         return Use(self.tenants.user(identity.name))
+
+
+class Waiting:
+    """A connection of somebody who waits for an answer, and does not count any more."""
+
+    waits, proved, book, identity = True, False, None, Identity("eve", "token")
+    author = rights = None
+    asked = False
+
+    def __init__(self) -> None:
+        self.ended: list[KvorumError] = []
+
+    def end(self, error: KvorumError) -> None:
+        self.ended.append(error)
+
+
+async def test_changes_of_others_keep_nobody_from_his_end() -> None:
+    """Each change of a right or of a table began the time anew that an answer has: on a busy
+    cluster what waited under a token that was revoked went on.
+    """
+    dispatcher, _, timers = make_dispatcher()
+    server = SocketServer(dispatcher, timers, cluster=CLUSTER, node=1)
+    gate, conn = Closed(), Waiting()
+    server.gate = cast(Gate, gate)
+    server._connections[cast(ServerConnection, conn)] = None
+    for _ in range(2):
+        assert not conn.ended
+        gate.book = Book({}, {}, {})
+        server.review()
+    assert [type(error) for error in conn.ended] == [Unauthenticated]
+    await dispatcher.close()
 
 
 async def test_who_proves_nothing_is_not_heard_for_ever() -> None:

@@ -215,3 +215,19 @@ async def test_what_was_verified_ends_with_its_time() -> None:
     place.now = 1_000_600 + LEEWAY_S
     with pytest.raises(Unauthenticated):
         await issuer.subject(token)
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+async def test_what_goes_on_ends_with_the_tokens_time(read_again: bool) -> None:
+    """When keys had been read again meanwhile, as they are each hour, a stream went on for ever."""
+    place = Place()
+    issuer = place.issuer()
+    token = signed()
+    assert await issuer.subject(token) == "ann"
+    if read_again:
+        place.keys.append(NEXT)
+        place.now += AGAIN_S
+        assert await issuer.subject(signed(NEXT)) == "ann"
+    assert issuer.lasts(token)
+    place.now = 1_000_600 + LEEWAY_S
+    assert not issuer.lasts(token)
