@@ -64,8 +64,9 @@ class _Time:
     as who asks may go on.
     """
 
-    def __init__(self, session: Session, timeout_ms: int) -> None:
+    def __init__(self, session: Session, timeout_ms: int, *, read_only: bool) -> None:
         self._session, self._timeout_ms, self._over = session, timeout_ms, ""
+        self._read_only = read_only
         self.lost: KvorumError | None = None  # why who asked may not go on
 
     def ends(self) -> None:
@@ -89,8 +90,9 @@ class _Time:
         if not self._over or error.sqlstate != QUERY_CANCELED:
             return _told(error, offset)
         words = f"the request was cancelled: {self._over}"
-        if self.lost is not None:
-            return type(self.lost)(words, details={"sqlstate": error.sqlstate})
+        if self.lost is not None:  # a COMMIT before this one may have been done
+            kind = type(self.lost) if self._read_only else UnknownOutcome
+            return kind(words, details={"sqlstate": error.sqlstate})
         return _told(SqlError(QUERY_CANCELED, words), offset)
 
 
@@ -135,7 +137,8 @@ class Statements:
             except SqlError as error:
                 raise _told(error, 0) from error
             session.channel.room = SQL_HTTP_NOTICES_BYTES_MAX
-            loop, time = asyncio.get_running_loop(), _Time(session, timeout_ms)
+            loop = asyncio.get_running_loop()
+            time = _Time(session, timeout_ms, read_only=read_only)
             over = loop.call_later(timeout_ms / 1000, time.ends)
             gone = loop.create_task(left())
             gone.add_done_callback(time.left)

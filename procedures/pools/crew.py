@@ -603,7 +603,7 @@ class Crew(Dealing):
         for ids in sorted(given, key=lambda ids: ids.start):
             if first in ids:
                 first = ids.stop
-        return count > 0 and first >= last
+        return first >= last
 
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""

@@ -700,6 +700,11 @@ def no_schema(name: str, pos: int = 0) -> SqlError:
     return SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist', position=pos)
 
 
+def reference(words: Sequence[str]) -> Node:
+    """A name of several words as a RangeVar."""
+    return dict(zip(("relname", "schemaname", "catalogname"), reversed(words), strict=False))
+
+
 def no_relation(body: Node) -> SqlError:
     """Of a RangeVar, as it is written."""
     schema, name = body.get("schemaname"), body["relname"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema
+from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema, reference
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.syntax.syntax import Node, strings
@@ -35,28 +35,23 @@ def bind(body: Node, text: str, names: Names) -> d.Comment:
 
 
 def _index(words: list[str], text: str, names: Names) -> d.Comment:
-    reference = _reference(words)
-    name = check_schema(reference, names)
+    relation = reference(words)
+    name = check_schema(relation, names)
     table = names.index(name)
     if table is not None:
         return d.Comment(INDEX, named(schema_of(table.namespace), table.name), name, text)
     if names.table(name) or names.view(name) or names.sequence(name):
         raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not an index')
-    raise no_relation(reference)
+    raise no_relation(relation)
 
 
 def _constraint(words: list[str], text: str, names: Names) -> d.Comment:
     *of, name = words
-    reference = _reference(of)
-    table = names.table(check_schema(reference, names))
+    relation = reference(of)
+    table = names.table(check_schema(relation, names))
     if table is None:
-        raise no_relation(reference)
+        raise no_relation(relation)
     if name not in table.named_parts(CONSTRAINT):
         words_of = f'constraint "{name}" for table "{table.name}" does not exist'
         raise SqlError(UNDEFINED_OBJECT, words_of)
     return d.Comment(CONSTRAINT, named(schema_of(table.namespace), table.name), name, text)
-
-
-def _reference(words: list[str]) -> Node:
-    """A name of several words as a RangeVar."""
-    return dict(zip(("relname", "schemaname", "catalogname"), reversed(words), strict=False))

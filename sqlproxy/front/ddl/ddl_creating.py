@@ -15,7 +15,13 @@ from typing import Final
 
 from kv.base.ids import FIRST_PRIVATE_TABLE
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
-from sqlproxy.front.binding.fromitems import check_schema, no_relation, no_schema, table_columns
+from sqlproxy.front.binding.fromitems import (
+    check_schema,
+    no_relation,
+    no_schema,
+    reference,
+    table_columns,
+)
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound.statements import Ignored, Select
@@ -261,10 +267,8 @@ class Definitions:
                 "invalid OWNED BY option",
                 hint="Specify OWNED BY table.column or OWNED BY NONE.",
             )
-        *path, table, column = words
-        names = ("relname", "schemaname", "catalogname")
-        body = dict(zip(names, (table, *reversed(path)), strict=False))
-        return check_schema(body, self.names), column
+        *table, column = words
+        return check_schema(reference(table), self.names), column
 
     # -- databases, DROP, RENAME
 
@@ -352,14 +356,9 @@ class Definitions:
             raise unsupported(f"DROP {word.upper()}")
         names, skipped = [], []
         for node in body["objects"]:
-            words = strings(node["List"]["items"])
-            reference: Node = {"relname": words[-1]}
-            if len(words) > 1:
-                reference["schemaname"] = words[-2]
-            if len(words) > 2:
-                reference["catalogname"] = words[-3]
+            relation = reference(strings(node["List"]["items"]))
             try:
-                names.append(check_schema(reference, self.names))
+                names.append(check_schema(relation, self.names))
             except SqlError as error:
                 if error.sqlstate != UNDEFINED_SCHEMA or not body.get("missing_ok"):
                     raise
@@ -386,12 +385,11 @@ class Definitions:
         column = words.pop() if kind == "column" else ""
         if not words:
             raise SqlError(SYNTAX_ERROR, "column name must be qualified")
-        keys = ("relname", "schemaname", "catalogname")
-        reference: Node = dict(zip(keys, reversed(words), strict=False))
-        name = check_schema(reference, self.names)
+        relation = reference(words)
+        name = check_schema(relation, self.names)
         there = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
         if there is None:
-            raise no_relation(reference)
+            raise no_relation(relation)
         if kind != "column" and there.kind != kind:
             raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
         if column and column not in _names_of(there):

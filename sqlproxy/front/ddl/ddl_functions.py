@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlproxy.front.binding.fromitems import check_schema
+from sqlproxy.front.binding.fromitems import check_schema, reference
 from sqlproxy.front.binding.inlining import called
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Names
@@ -95,12 +95,7 @@ def create(body: Node, queries: Queries) -> d.CreateFunction:
 
 def _title(given: list[str], names: Names) -> str:
     """The name of one that is made. Raises SqlError (3F000)."""
-    reference: Node = {"relname": given[-1]}
-    if len(given) > 1:
-        reference["schemaname"] = given[-2]
-    if len(given) > 2:
-        reference["catalogname"] = given[-3]
-    found = check_schema(reference, names, made=True)
+    found = check_schema(reference(given), names, made=True)
     if is_temporary(schema_in(found)):
         raise unsupported("a temporary function")
     return found

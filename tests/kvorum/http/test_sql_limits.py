@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import Busy, DeadlineExceeded
+from kv.base.errors import Busy, DeadlineExceeded, KvorumError, Unauthenticated, UnknownOutcome
 from kv.base.limits import (
     SQL_HTTP_NOTICES_BYTES_MAX,
     SQL_HTTP_STATEMENTS_MAX,
@@ -73,6 +73,7 @@ class Session:
 class Scene:
     def __init__(self) -> None:
         self.go, self.left = asyncio.Event(), asyncio.Event()
+        self.lost: KvorumError | None = None  # why who asks may not go on
         self.opened: list[Session] = []
         self.many = asyncio.Semaphore(0)
         self.statements = Statements(self, lambda: 0.0)  # type: ignore[arg-type]
@@ -82,8 +83,9 @@ class Scene:
         self.many.release()
         return self.opened[-1]
 
-    async def _left(self) -> None:
+    async def _left(self) -> KvorumError | None:
         await self.left.wait()
+        return self.lost
 
     def run(
         self, *, read_only: bool = True, who: str = "ann", text: str = "SELECT 1", ms: int = 60_000
@@ -136,6 +138,22 @@ async def test_m12_all_statements_share_the_time() -> None:
     with pytest.raises(DeadlineExceeded, match="timeout_ms, 20"):
         await running
     assert scene.opened[0].closed
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_m12_what_may_have_committed_is_not_called_a_failure(read_only: bool) -> None:
+    """A text whose first statements had committed when its token was revoked was refused for good,
+    as if nothing of it had been done.
+    """
+    scene = Scene()
+    running = scene.run(text="BEGIN;INSERT;COMMIT;SELECT", read_only=read_only)
+    await scene.many.acquire()
+    scene.lost = Unauthenticated("it was revoked")
+    scene.left.set()
+    await scene.opened[0].cancelled.wait()
+    scene.go.set()
+    with pytest.raises(Unauthenticated if read_only else UnknownOutcome, match="it was revoked"):
+        await running
 
 
 async def test_m12_notices_have_a_bound() -> None:

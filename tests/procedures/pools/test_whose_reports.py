@@ -115,7 +115,8 @@ def test_a_question_is_answered_by_who_was_asked() -> None:
         (slow,) = (described(one, "p") for one in office.types())
         epochs = {}
         for name, type_ in (("w", "pool.slow"), ("spy", "other")):
-            entry = Entry("p", 1, (structs.replace(slow, name=type_),))
+            types = (structs.replace(slow, name=type_),)
+            entry = Entry("p", 1, types, format=records.FORMAT_MORE)
             epochs[name], *_ = await crew.enter(name, entry, name)
         id = await executor.submit(submission("pool.slow"))
         stored = await office.lab.store.load(id)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from kv.base.rights import OWNER, Identity, Role, Roles
 from sqlproxy.catalog.roles import RoleBook
+from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.permits import Permits
 from sqlproxy.session.state.settings import Settings
-from sqlproxy.values.errors import INVALID_AUTHORIZATION
+from sqlproxy.values.errors import INVALID_AUTHORIZATION, SqlError
 
 
 class Known:
@@ -39,6 +41,8 @@ def test_a_session_ends_with_its_user_whatever_role_it_has_set(role: str, gone: 
     lost = permits.lost()
     assert lost is not None
     assert lost.sqlstate == INVALID_AUTHORIZATION
+    with pytest.raises(SqlError, match="not permitted to log in"):
+        permits.check(cast(Prepared, SimpleNamespace(declared=None, permitted={})))
 
 
 def test_who_was_no_role_when_he_came_need_not_be_one() -> None:
