@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
@@ -568,7 +569,7 @@ class Crew(Dealing):
             return fresh and (kin is None or record.owner == kin.owner)
         known = live.record or live.needs  # neither: a master that has just come has not heard
         had = record.rounds if known is None else known.rounds
-        if not all(one in had or self._may_begin(user, *one) for one in record.rounds):
+        if record.rounds != had and not self._may_begin(user, {*record.rounds}.difference(had)):
             return False
         if (record.name, record.owner) != (live.name, live.owner):
             return False
@@ -596,14 +597,22 @@ class Crew(Dealing):
         self._untold[id] += 1
         return self._untold[id] <= 2 * limits.ATTRIBUTES_MAX * limits.ATTRIBUTE_KEYWORDS_MAX
 
-    def _may_begin(self, user: str, first: int, count: int) -> bool:
-        """Whether workers of this user were given all of these ids."""
+    def _may_begin(self, user: str, rounds: Collection[tuple[int, int]]) -> bool:
+        """Whether workers of this user were given all ids of these: (first, count), …"""
         given = (ids for one in self.hands.values() if one.entry.user == user for ids in one.ids)
-        last = first + count
+        starts: list[int] = []
+        stops: list[int] = []
         for ids in sorted(given, key=lambda ids: ids.start):
-            if first in ids:
-                first = ids.stop
-        return first >= last
+            if stops and stops[-1] == ids.start:
+                stops[-1] = ids.stop  # a worker takes blocks that follow each other as one
+            else:
+                starts.append(ids.start)
+                stops.append(ids.stop)
+        for first, count in rounds:
+            at = bisect_right(starts, first) - 1
+            if at < 0 or count < 0 or first + count > stops[at]:
+                return False
+        return True
 
     def pool_of_new(self, user: str, id: int) -> str | None:
         """That of a worker of this user that may begin a procedure by this id, as a child."""
