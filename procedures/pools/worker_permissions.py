@@ -215,7 +215,8 @@ def _kin(value: bytes) -> Iterator[Span | None]:
     except Corruption:
         yield None
         return
-    yield from [Span(id, id) for id in sorted(_kin_of(record))] or [None]
+    spans: list[Span | None] = [Span(id, id) for id in sorted(_kin_of(record))]
+    yield from spans or [None]
 
 
 def _kin_of(record: records.Record) -> frozenset[int]:
