@@ -208,8 +208,8 @@ class Front:
             if self.server.connections:
                 try:
                     with contextlib.suppress(KvorumError):  # else nothing is known
-                        await self.services.catalogs.roles.look()
-                        self.services.roster.review()
+                        members = await self.services.catalogs.roles.look()
+                        self.services.roster.review(members)
                 except Exception:  # an application boundary: the next look ends what has to end
                     log.exception("what goes on over SQL could not be reviewed")
 

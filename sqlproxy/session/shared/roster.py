@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
+from kv.base.rights import Roles
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, INSUFFICIENT_PRIVILEGE, SqlError
@@ -92,6 +93,7 @@ class Roster:
     def __init__(self) -> None:
         self._sessions: WeakSet[Listed] = WeakSet()  # one may go before its client was greeted
         self._doubted: WeakSet[Listed] = WeakSet()
+        self._seen: tuple[Roles | None, Roles | None] = None, None  # by the last two reviews
         self.others: Others | None = None
 
     def add(self, session: Listed) -> None:
@@ -141,15 +143,19 @@ class Roster:
             elif one.channel.cancel is not None:
                 one.channel.cancel()
 
-    def review(self) -> None:
+    def review(self, members: Roles) -> None:
         """End what runs, waits, holds locks or hears for a user who may not log in any more. It has
         the time between two looks: it may have brought that about itself. Statements that came over
-        HTTP, which have no number, are ended there.
+        HTTP, which have no number, are ended there. `members`: the roles as they are now; when
+        they change all are looked at twice.
         """
         before, self._doubted = self._doubted, WeakSet()
+        if members is self._seen[0] is self._seen[1] and not before:
+            return
         with ExitStack() as reviews:  # one that breaks keeps no other from its end
             for one in self._sessions:
                 reviews.callback(self._review, one, before)
+        self._seen = members, self._seen[0]
 
     def _review(self, one: Listed, before: WeakSet[Listed]) -> None:
         why = one.lost() if one.channel.process else None
