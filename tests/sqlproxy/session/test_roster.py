@@ -53,7 +53,7 @@ def test_a_session_that_breaks_keeps_no_other_from_its_end() -> None:
 
 
 def test_sessions_are_looked_at_when_roles_have_changed() -> None:
-    """All were, each second: of ten thousand, for a tenth of it, and nobody was served meanwhile."""
+    """All were, each second: ten thousand held the loop for a tenth of it."""
     roster, one = Roster(), Session(1)
     roster.add(one)
     one.right = True
