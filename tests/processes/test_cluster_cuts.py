@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 
 CUT_S = 4.0
 # A new leader is there about a second after the cut, on a machine that has nothing else to do.
-GAP_S_MAX = 5.0
+GAP_S_MAX = 8.0
 # A deposed leader says within a third of a second that it does not know; a client asks a silent one
 # after a second. Their deadline is 10 s.
-ANSWER_S_MAX = 5.0
+ANSWER_S_MAX = 8.0
 
 
 class Standings(Cabled):
