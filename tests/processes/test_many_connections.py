@@ -25,10 +25,10 @@ LIMIT = 600  # of the node's descriptors: half of them are for clients
 _STARTUP = struct.pack("!i", 196_608) + b"user\0kvorum\0database\0postgres\0\0"
 GREETINGS = {
     0: FrameEncoder().message(Hello(cluster="", node=0).to_wire()),
-    2: b"",  # an HTTP client that has nothing to ask yet
+    2: b"GET /v1/namespaces HTTP/1.1\r\nhost: localhost\r\n\r\n",
     3: struct.pack("!i", len(_STARTUP) + 4) + _STARTUP,
 }
-"""What clients at each port say before they are idle."""
+"""What clients at each port say before they are idle: who says nothing makes room for others."""
 
 
 @pytest.mark.slow

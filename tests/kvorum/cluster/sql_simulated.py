@@ -8,7 +8,6 @@ up.
 from __future__ import annotations
 
 import argparse
-import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from kvorum.verify.checkers import bank, counters, linearizable, skew, transacti
 from kvorum.verify.history import History
 from kvorum.verify.workloads.base import Workload
 from sqlproxy.session.running import loading
+from tests.kit.quiet import quiet
 from tests.kvorum.cluster.sql_workloads import (
     Appends,
     Bank,
@@ -96,8 +96,8 @@ def run_sql(seed: int, names: Sequence[str] = tuple(SQL), show: Any = None) -> O
         return run_plan(seed, plan_of(seed, names), show)
 
 
+@quiet()
 def main() -> int:
-    logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1..50")
     parser.add_argument("--only", default=",".join(SQL))

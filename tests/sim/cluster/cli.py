@@ -12,7 +12,6 @@ python -m tests.sim.cluster --crash-points                 one commit, killed at
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from kvorum.testing.simulation.probes import probes
+from tests.kit.quiet import quiet
 from tests.sim.cluster.crashpoints import enumerate_all
 from tests.sim.cluster.mutations import MUTATIONS
 from tests.sim.cluster.probes import RARE
@@ -33,9 +33,9 @@ SEEDS_FOR_PROBES = 1000
 """A run of so many seeds must have been everywhere."""
 
 
+@quiet()
 def main(argv: list[str] | None = None) -> int:
     """0: clean; 1: a violation, or a probe that a long run never hit; 2: wrong arguments."""
-    logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
     options = _parser().parse_args(argv)
     if options.proof:
         return prove_all(_say)
@@ -103,9 +103,9 @@ def replay_command(seed: int, mutation: str = "", clock: str = "") -> str:
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]
 
 
+@quiet()
 def run_chunk(seeds: range, mutation: str = "", keep_going: bool = False, clock: str = "") -> Chunk:
     """Some seeds in this process: what came of each, and how often the probes were hit."""
-    logging.disable(logging.CRITICAL)
     probes.counts.clear()
     outcomes = []
     for seed in seeds:

@@ -4,7 +4,6 @@ cluster (H2, H4). More: `weights={"reshape": …}` of any plan.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from kv.partition.shapes import Shape
 from kv.replica.births import Births
 from kv.replica.replica import Replica
+from tests.kit.quiet import quiet
 from tests.sim.cluster.plan import Plan
 from tests.sim.cluster.world import run_plan
 
@@ -31,12 +31,9 @@ def test_h2_h4_transactions_hold_while_partitions_split_and_merge_among_faults(
         machine_knows(self, replica, shape)
 
     monkeypatch.setattr(Births, "machine_knows", count)
-    logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
-    try:
+    with quiet():
         for seed in (2, 3):
             plan = Plan(workload=workload, faults_s=5, faults_per_s=3, weights={"reshape": 60})
             assert run_plan(seed, plan).violation is None
-    finally:
-        logging.disable(logging.NOTSET)
     # six and more in each of them today; one run alone may cut nothing
     assert seen["Split"] >= 4
