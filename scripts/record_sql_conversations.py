@@ -26,7 +26,7 @@ import random
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +199,20 @@ def talked(client: Client, case: str) -> list[str]:
     return found
 
 
+def begin_with(connection: psycopg.Connection, texts: Sequence[str]) -> None:
+    """The rows of a case, by statements that may be said again: a disk that stands still for ten
+    seconds leaves the outcome of one unknown.
+    """
+    for left in reversed(range(5)):
+        try:
+            for text in texts:
+                connection.execute(text.encode())
+            return
+        except psycopg.OperationalError:
+            if connection.closed or not left:
+                raise
+
+
 class Server:
     """One that is asked: each case has a connection of its own."""
 
@@ -219,9 +233,8 @@ class Server:
 
     def asked(self, case: str) -> Case:
         """The case, what is said to it, and the rows behind it."""
-        for table in ("c", "p", "t"):
-            self._own.execute(f"delete from {table}".encode())
-        self._own.execute("insert into t values (0, 0)")
+        empty = [f"delete from {table}" for table in ("c", "p", "t")]
+        begin_with(self._own, [*empty, "insert into t values (0, 0)"])
         answers = talked(Client(*self._where), case)
         rows = self._own.execute("select a, b from t order by a").fetchall()
         return [case, answers, [list(row) for row in rows]]

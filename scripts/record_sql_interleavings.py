@@ -32,6 +32,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from scripts.record_sql_conversations import begin_with
+
 HERE: Final = Path(__file__).parent.parent / "tests" / "sqlproxy" / "interleavings"
 DEADLOCK: Final = "40P01"
 _STEADY: Final = 3  # looks, one after the other: then it waits
@@ -173,25 +175,13 @@ class Server:
     def asked(self, case: str) -> Case:
         """The case, the answers of both, and the rows of the tables then."""
         try:
-            self._fill()
+            empty = [f"delete from {table}" for table in self._world.tables]
+            begin_with(self._own, [*empty, *self._world.rows])
             return self._answered(case)
         except BaseException:
             self.close()  # the next case finds sessions that do nothing
             self._open()
             raise
-
-    def _fill(self) -> None:
-        """The rows that a case begins with: said again where a busy machine came between."""
-        for left in reversed(range(5)):
-            try:
-                for table in self._world.tables:
-                    self._own.execute(f"delete from {table}".encode())
-                for text in self._world.rows:
-                    self._own.execute(text.encode())
-                return
-            except psycopg.OperationalError:
-                if self._own.closed or not left:
-                    raise
 
     def _answered(self, case: str) -> Case:
         both, every = self._both, list(self._both.values())
