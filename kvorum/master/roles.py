@@ -20,6 +20,8 @@ from typing import Final
 
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
 from kv.base.node_methods import Handler
+from kv.base.rights import Action
+from kv.base.verbs import VERBS
 from kv.server.connection_rights import Rights
 from kv.server.dispatcher import STOPPING, Context
 from kv.server.dispatcher import Handler as Answers
@@ -37,6 +39,7 @@ from procedures.verbs import (
     PROC_GET,
     PROC_LIST,
     PROC_SUBMIT,
+    WORK_POLL,
 )
 
 log = logging.getLogger(__name__)
@@ -103,18 +106,35 @@ class Master:
             handler = self._door.get(method)
             if handler is None:
                 raise self.refusal()
-            asking = caller.rights and self._check(caller.rights, self.current(), method, args)
-            return self._after(asking, handler, caller, args) if asking else handler(caller, args)
+            if (rights := caller.rights) is None:
+                return handler(caller, args)
+            asking = self._check(rights, self.current(), method, args)
+            if asking is None and method != WORK_POLL:
+                return handler(caller, args)
+            return self._allowed(asking, handler, caller, args)
 
         return handle
 
-    @staticmethod
-    async def _after(
-        asking: Awaitable[None], handler: Handler, caller: Context, args: list[object]
+    async def _allowed(
+        self, asking: Awaitable[None] | None, handler: Handler, caller: Context, args: list[object]
     ) -> list[object]:
-        await asking
+        """What it answers, if that is asked for with a right. What only tells is asked for again
+        before it tells, where rights have changed since: it may have waited long.
+        """
+        if asking is not None:
+            await asking
+        method, before = caller.method, caller.rights
         answer = handler(caller, args)
-        return answer if isinstance(answer, list) else await answer
+        if isinstance(answer, list):
+            return answer
+        found = await answer
+        rights = caller.rights
+        tells = method == WORK_POLL or VERBS[method].right(args) is Action.READ
+        if tells and rights is not None and rights is not before:
+            rights.check([caller.rid, method, 0, *args])
+            if (again := self._check(rights, self.current(), method, args)) is not None:
+                await again
+        return found
 
     def refusal(self) -> KvorumError:
         """Why no procedure can be asked for here now."""

@@ -183,6 +183,8 @@ async def lease_tasks(here: Here, asked: Asked, pool: str, body: Lease) -> Plain
     session = await workers.session(pool, body.worker, asked.identity.name, types, slots)
     take, wait_ms = given.get("take", 1), given.get("wait_ms") or 0
     tasks = await session.lease(take, wait_ms, given.get("have"))
+    if wait_ms and asked.may is not None:  # the right may have been taken away meanwhile
+        asked.may(frozenset({Action.RUN}), Resource(Kind.POOL, pool))
     return {"lease_ms": limits.HTTP_LEASE_MS, "tasks": [task.shown() for task in tasks]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ class Cluster:
 
     def __init__(self, base: int, db: Database) -> None:
         self.url = f"127.0.0.1:{base}"
+        self.http = f"http://127.0.0.1:{base + HTTP_OFFSET}"
         self.embedded = db
         self.root = db.access("init")["token"]
 
@@ -379,6 +381,38 @@ def test_a_procedure_is_asked_for_by_its_type(cluster: Cluster) -> None:
             with pytest.raises(Forbidden):  # the right to the one that a token names is not enough
                 call(backend.control(what, {**own, "id": int(hidden)}))
         db.abort_procedure(mine, "done", actor="me")
+
+
+@pytest.mark.parametrize("over", ["native", "http"])
+def test_who_waits_is_told_no_more_than_he_may_see_by_then(cluster: Cluster, over: str) -> None:
+    """Who waited for the end of a procedure was told its result, though his right to read that type
+    had been taken away meanwhile.
+    """
+    user = f"waiter_{over}"
+    token = cluster.user(user)
+    grant = {"role": user, "actions": ["submit", "read"], "kind": "procedure type"}
+    cluster.embedded.access("grant.give", {**grant, "name": "kvorum.lock"})
+    locks = {"role": user, "actions": ["write"], "kind": "lock", "name": user}
+    cluster.embedded.access("grant.give", locks)
+    url = cluster.url if over == "native" else cluster.http
+    with kvorum.connect(url, token=token) as db, ThreadPoolExecutor(1) as pool:
+        lock = {"resource": user, "exclusive": True, "ttl_ms": 120_000, "owner": "", "session": ""}
+        id = db.submit("kvorum.lock", lock)
+        waits = pool.submit(lambda: db.wait(id, timeout_ms=50_000))
+        assert db.procedure(id).name == "kvorum.lock"
+        cluster.embedded.access("grant.take", {**grant, "name": "kvorum.lock"})
+
+        def lost() -> bool:
+            try:
+                db.procedure(id)
+            except Forbidden:
+                return True
+            return False
+
+        assert poll(lost)
+        cluster.embedded.abort_procedure(id, "done", actor="me")
+        with pytest.raises(Forbidden):
+            waits.result(60)
 
 
 def test_a_token_makes_none_that_goes_beyond_it(cluster: Cluster) -> None:
