@@ -20,7 +20,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
+from kv.base.accounts import USER, Account
+from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.fair_turns import BYTES_PER_US, HTTP_US
 from kv.base.limits import TENANT_WAITING_MAX
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
@@ -89,6 +90,7 @@ class Door:
         self._permits: dict[Identity | bytes, Permit] = {}
         self._allowed: set[tuple[Permit, frozenset[Action], Resource | tuple[str, str]]] = set()
         self._under_way: set[Request] = set()
+        self._strangers = Account(USER, "", lambda: 0, shown=False)
         self.trusting = guard.trusting
         self.tenants = guard.tenants
 
@@ -100,7 +102,11 @@ class Door:
         if self._guard.book is self._as_of is not None:
             permit = self._permits.get(_said(request))
         if permit is None or not self._guard.stands(permit.identity):
-            await self._look(request)
+            try:
+                await self._look(request)
+            except (Busy, Unauthenticated):
+                await self.pass_stranger()
+                raise
         else:
             request.identity, request.may = permit.identity, permit
             who = permit.identity
@@ -118,6 +124,15 @@ class Door:
         account.worked_us += HTTP_US
         if account.worked_us > account.free_us and turns.over(account):
             await turns.turn(account, TENANT_WAITING_MAX)
+
+    async def pass_stranger(self) -> None:
+        """At the turn of a request of nobody's. All of them together have the share of one user,
+        and are never refused for it: whoever asks whether this node lives is one of them.
+        """
+        account, turns = self._strangers, self.tenants.turns
+        account.worked_us += HTTP_US
+        if account.worked_us > account.free_us and turns.over(account):
+            await turns.turn(account)
 
     async def _look(self, request: Request) -> None:
         """Raises Unauthenticated, Busy, Unavailable."""

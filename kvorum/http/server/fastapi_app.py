@@ -68,7 +68,7 @@ class ColdApi:
         leases: Leases | None = None,
         sql: Callable[..., Awaitable[Plain]] | None = None,
     ) -> None:
-        self._metrics, self._monotonic, self._door = metrics, monotonic, door
+        self._metrics, self._monotonic, self.door = metrics, monotonic, door
         self._tokens = tokens
         self._turns = asyncio.Lock()  # to decode large bodies
         self.application = app = application()
@@ -102,12 +102,14 @@ class ColdApi:
                     query.text(parameter)
                 query.done()
             right = _RIGHTS[raw.method, route.path]
-            if right.action is not None:
+            if right.action is None:
+                await self.door.pass_stranger()
+            else:
                 raw.task = asyncio.current_task()
-                await self._door.enter(raw)
+                await self.door.enter(raw)
                 await self._tokens.hear(raw)
             decoded = await _Decoded.read(raw, request, route)
-            await self._door.check(raw, right, request.path_params, decoded.data)
+            await self.door.check(raw, right, request.path_params, decoded.data)
             decoded.scope[ASKED] = raw
             answer = _reply(await handler(decoded), raw, route)
             if raw.still is not None:  # it may have waited long
@@ -128,7 +130,7 @@ class ColdApi:
             self._metrics.requests.failed(request.url.path, e)
             answer = refusal(http.internal(), raw.formats.reply)
         finally:
-            self._door.leave(raw)
+            self.door.leave(raw)
         seconds = self._monotonic() - began
         self._metrics.requests.observe(route.path, answer.status, seconds)
         if logs.access.isEnabledFor(logging.DEBUG):
@@ -281,6 +283,8 @@ def _but_type(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 async def _http_exception(request: Request, error: Exception) -> Response:
     """404 and 405 of the router, in our shape."""
     assert isinstance(error, HTTPException)
+    boundary: ColdApi = request.app.state.boundary
+    await boundary.door.pass_stranger()
     raw = http.Request(request.scope, request.receive)
     if error.status_code == 405:
         return _response(
