@@ -65,9 +65,7 @@ class Listed(Protocol):
         ...
 
     def lost(self) -> SqlError | None:
-        """Why its user may not go on. None: he may, or the session rests, and neither holds nor
-        hears anything: he is told with its next statement.
-        """
+        """Why its user may not go on; None: he may."""
         ...
 
     def notice(self, message: str, severity: str, sqlstate: str) -> None: ...
@@ -144,10 +142,10 @@ class Roster:
                 one.channel.cancel()
 
     def review(self, members: Roles) -> None:
-        """End what runs, waits, holds locks or hears for a user who may not log in any more. It has
-        the time between two looks: it may have brought that about itself. Statements that came over
-        HTTP, which have no number, are ended there. `members`: the roles as they are now; when
-        they change all are looked at twice.
+        """End the sessions of users who may not log in any more, those that rest, too: one that
+        does nothing keeps locks and a place. Each has the time between two looks: it may have
+        brought that about itself. Statements that came over HTTP, which have no number, are ended
+        there. `members`: the roles as they are now; when they change all are looked at twice.
         """
         before, self._doubted = self._doubted, WeakSet()
         if members is self._seen[0] is self._seen[1] and not before:
@@ -163,9 +161,11 @@ class Roster:
             return
         self._doubted.add(one)
         if one in before:
-            one.interrupt(Fatal(why.sqlstate, why.message, hint=why.hint))
+            words = f"terminating connection because {why.message}"
+            over = Fatal(ADMIN_SHUTDOWN, words, hint=why.hint)
+            one.interrupt(over)
             if one.channel.end is not None:
-                one.channel.end(why)
+                one.channel.end(over)
 
     async def _all(self) -> list[SessionRow]:
         """Of the node."""

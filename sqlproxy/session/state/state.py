@@ -380,9 +380,7 @@ class State:
 
     def lost(self) -> SqlError | None:
         """See Listed."""
-        why = self.permits.lost()  # first: it is asked of all sessions, each second
-        rests = why is not None and self.row().state == _STATES["I"]
-        return None if rests and not self.listening.channels else why
+        return self.permits.lost()
 
     def interrupt(self, why: SqlError) -> None:
         """What runs ends with this error."""

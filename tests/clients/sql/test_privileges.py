@@ -457,7 +457,10 @@ def test_who_may_log_in_no_more_does_nothing_more(
         def ended() -> bool:
             try:
                 conn.execute("SELECT b FROM t WHERE a = 1")
-            except psycopg.errors.InvalidAuthorizationSpecification:
+            except (
+                psycopg.errors.InvalidAuthorizationSpecification,
+                psycopg.errors.AdminShutdown,
+            ):
                 return True
             return False
 

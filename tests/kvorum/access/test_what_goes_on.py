@@ -136,13 +136,14 @@ def test_a_transaction_over_http_ends_with_its_user(scene: Scene) -> None:
 
 
 TAKEN_AWAY = ("ALTER ROLE {} NOLOGIN", "DROP ROLE {}")
-DOING = ("runs", "waits", "holds", "hears", "copies")
+DOING = ("runs", "waits", "holds", "hears", "copies", "locks")
 
 
 @pytest.mark.parametrize("taken_away", TAKEN_AWAY)
 def test_what_goes_on_over_sql_ends_with_the_login(scene: Scene, taken_away: str) -> None:
     """Who may not log in any more went on with what he had begun: his statement ran, his
-    transaction kept others from its rows, he heard what was said.
+    transaction kept others from its rows, he heard what was said; and one who merely rested kept
+    his advisory locks until he said something.
     """
     url = f"host=127.0.0.1 port={int(scene.native.rpartition(':')[2]) + 3} dbname=default"
     user = "bob_" + taken_away.split()[0].lower()
@@ -181,7 +182,8 @@ def test_what_goes_on_over_sql_ends_with_the_login(scene: Scene, taken_away: str
                             copy.write("".join(f"{n}\t0\n" for n in rows))
                             time.sleep(0.2)
                 else:
-                    conn.execute(change + "1")
+                    rests = "SELECT pg_advisory_lock(7); COMMIT"
+                    conn.execute(rests if doing == "locks" else change + "1")
                     done = select.select([conn.fileno()], [], [], 90)
                     conn.execute("SELECT 1" if done[0] else "SELECT 1 / 0")
             except psycopg.Error as error:
@@ -200,6 +202,10 @@ def test_what_goes_on_over_sql_ends_with_the_login(scene: Scene, taken_away: str
             thread.join(SOON_S)
             assert not thread.is_alive(), f"told of so far: {told}"
         assert set(told) == set(DOING)
-        assert "not permitted to log in any more" in told["runs"]
+        for words in told.values():
+            assert "terminating connection" in words, told
+            assert "not permitted to log in any more" in words, told
         other.execute("SET statement_timeout = '20s'")
         other.execute(change + "1")  # nobody holds it any more
+        other.execute("SELECT pg_advisory_lock(7)")
+        other.execute("SELECT pg_advisory_unlock(7)")

@@ -20,6 +20,8 @@ class Session:
         self.breaks = breaks
         self.right = False
         self.interrupted = self.asked = 0
+        self.told: list[SqlError] = []
+        self.channel.end = self.told.append
 
     def row(self) -> SessionRow:
         raise NotImplementedError
@@ -50,6 +52,10 @@ def test_a_session_that_breaks_keeps_no_other_from_its_end() -> None:
         with pytest.raises(ZeroDivisionError):  # whoever runs it notes it
             roster.review(ROLES)
     assert [one.interrupted for one in sessions] == [0, 1] * 4
+    for one in sessions[1::2]:
+        (why,) = one.told
+        assert (why.sqlstate, why.severity) == ("57P01", "FATAL")  # drivers connect again
+        assert why.message == "terminating connection because its role may not log in"
 
 
 def test_sessions_are_looked_at_when_roles_have_changed() -> None:
