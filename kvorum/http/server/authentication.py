@@ -160,8 +160,7 @@ class Door:
         """
         if not self.standing(request)():
             raise Unauthenticated(ENDED)
-        if request.still is not None:
-            request.still()
+        request.check_right()
 
     def standing(self, request: Request) -> Callable[[], bool]:
         """Asks whether its credential counts still; for what outlives the request."""

@@ -112,8 +112,7 @@ class ColdApi:
             await self.door.check(raw, right, request.path_params, decoded.data)
             decoded.scope[ASKED] = raw
             answer = _reply(await handler(decoded), raw, route)
-            if raw.still is not None:  # it may have waited long
-                raw.still()
+            raw.check_right()  # it may have waited long
         except RequestValidationError as e:
             answer = refusal(refused(e.errors()), raw.formats.reply)
         except KvorumError as e:

@@ -136,6 +136,11 @@ class Request:
             task.uncancel()
         return self.lost
 
+    def check_right(self) -> None:
+        """Raises Forbidden: the right was taken away while it lasted."""
+        if self.still is not None:
+            self.still()
+
     def lose(self, why: KvorumError) -> None:
         """It may not go on."""
         self.lost = why
