@@ -47,6 +47,7 @@ def cli(node: NodeProcess, *args: str) -> Any:
     return told(*args, connect=f"127.0.0.1:{node.base}")
 
 
+@pytest.mark.slow
 def test_o2_operations_row_by_row(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A deletion is stored as a row, or a row is deleted that was changed."""
     table = create(db, "ops")

@@ -40,6 +40,7 @@ def _rows(db: psycopg.Connection) -> list[tuple[Any, ...]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("conflict", _CONFLICTS)
 def test_many_rows_on_conflict_are_as_each_alone(sql: Any, conflict: str) -> None:
@@ -122,6 +123,7 @@ def test_of_two_who_change_many_rows_one_is_refused(sql: Any, level: str, change
         assert len(_rows(db)) == 60
 
 
+@pytest.mark.slow
 def test_at_read_committed_many_rows_are_changed_as_they_are_by_then(sql: Any) -> None:
     """An UPDATE of many rows takes back what was committed while it waited."""
     with sql.connect(autocommit=True) as db, sql.connect() as block:

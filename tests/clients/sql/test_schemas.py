@@ -178,6 +178,7 @@ def test_p4_a_schema_is_no_database(two: psycopg.Connection, sql: Sql) -> None:
     assert _one(two, "SELECT count(*) FROM pg_database WHERE datname LIKE '%:%'") == 0
 
 
+@pytest.mark.slow
 def test_p4_a_table_moves_to_another_schema(db: psycopg.Connection) -> None:
     """Rows, indexes, keys or numbers stay behind, or what depends on it is torn apart."""
     db.execute("CREATE SCHEMA sales")

@@ -182,6 +182,7 @@ def test_p10_settings_are_obeyed(t: psycopg.Connection) -> None:
     assert t.execute("SELECT count(*) FROM t").fetchone() == (2,)
 
 
+@pytest.mark.slow
 def test_p9_locks_of_others_are_waited_for(sql: Sql, t: psycopg.Connection) -> None:
     """A row that a large commit holds would be refused, or written under it."""
     t.execute("CREATE TABLE w (id int PRIMARY KEY, n int)")

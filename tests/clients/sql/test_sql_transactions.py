@@ -129,6 +129,7 @@ def test_p11_increments_of_single_statements_all_count(sql: Sql, t: psycopg.Conn
     assert values(t) == {1: 10, 2: 170}
 
 
+@pytest.mark.slow
 def test_p9_race_for_a_unique_key_has_one_winner(sql: Sql, t: psycopg.Connection) -> None:
     """Global uniqueness: exactly one insert wins, every other is told 23505; also in blocks."""
     t.execute("CREATE TABLE u (id serial PRIMARY KEY, name text UNIQUE)")

@@ -13,6 +13,7 @@ from tests.kit.machine import ROOT, free_port_base
 from tests.kvorum.surfaces.conftest import Served
 
 
+@pytest.mark.slow
 def test_cli_records(served: Served) -> None:
     """put, get, scan and delete from a shell, with bytes as they are."""
     address = served.address
