@@ -9,6 +9,7 @@ who has more to do than a turn takes turns all the same, so that the loop looks 
 
 Work is counted where it is done, in microseconds, measured or estimated (`Account.worked_us`). A
 tenant may do at once what comes in at SHARE of the time, and LITTLE_US in one pass; more waits.
+Strangers are none as long as they ask for FEW of it: a probe each second would be a contest.
 Those that wait have turns in the order of what they have worked (start-time fair queueing, Goyal et
 al. 1996): a tenant that comes to the queue begins where the others are, so none saves up. Estimates
 are only that: when a pass takes more than PASS_S, what is done at once and in a turn shrinks. After
@@ -32,6 +33,7 @@ from kv.base.limits import DRAIN_ROWS_MAX, TURN_MS, TURN_REQUESTS_MAX
 
 SHARE: Final = 0.25
 LITTLE_US: Final = 400
+FEW: Final = 0.1
 CONTEST_S: Final = 2.0
 PASS_S: Final = 0.001
 SLICE_S: Final = 0.004  # that SQL computes before it waits for a turn, if one tenant is there
@@ -109,6 +111,15 @@ class FairTurns:
             little = min(LITTLE_US, self._turn_us)
             account.free_us = max(min(came, worked + little), worked - _TURN_US)
         return worked > account.free_us or bool(account.waiting)
+
+    def seldom(self, account: Account) -> bool:
+        """Whether it asks so seldom that nobody has to take turns for it; asked as `over` is, and
+        before that.
+        """
+        now, worked = self._monotonic(), account.worked_us
+        elapsed_us, account.looked_s = (now - account.looked_s) * 1_000_000, now
+        account.free_us = min(account.free_us + elapsed_us * FEW, worked + 4.0 * LITTLE_US)
+        return worked <= account.free_us
 
     def claim(self) -> bool:
         """Whether who has much to do may do it now; then nobody else in this pass."""

@@ -127,11 +127,14 @@ class Door:
 
     async def pass_stranger(self) -> None:
         """At the turn of a request of nobody's. All of them together have the share of one user,
-        and are never refused for it: whoever asks whether this node lives is one of them.
+        and are never refused for it: whoever asks whether this node lives is one of them. A few
+        have no turns, nor does anybody for them.
         """
         account, turns = self._strangers, self.tenants.turns
         account.worked_us += HTTP_US
-        if account.worked_us > account.free_us and turns.over(account):
+        if account.worked_us <= account.free_us or turns.seldom(account):
+            return
+        if turns.over(account):
             await turns.turn(account)
 
     async def _look(self, request: Request) -> None:

@@ -198,12 +198,11 @@ def test_p8_index_equals_the_rows_after_concurrent_changes(
     """
     db.execute("CREATE TABLE t (id int PRIMARY KEY, v int, u int UNIQUE)")
     db.execute("CREATE INDEX t_v ON t (v)")
-    until = time.monotonic() + 4
 
     def client(seed: int) -> None:
         rng = random.Random(seed)
         with sql.connect(autocommit=True) as conn:
-            while time.monotonic() < until:
+            for _ in range(60):
                 with contextlib.suppress(psycopg.Error), conn.transaction():
                     for _ in range(rng.randrange(1, 4)):
                         key, v, u = rng.randrange(60), rng.randrange(8), rng.randrange(90)

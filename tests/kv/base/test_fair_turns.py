@@ -314,3 +314,24 @@ def test_g10_who_is_alone_has_any_number_under_way() -> None:
         loop.turns.wait(bob, go)
     loop.run(0.01, lambda: None)
     assert bob.sent == 50 * 40
+
+
+def test_who_asks_seldom_is_no_contest() -> None:
+    """A probe each second that asks whether the node lives made its one user take turns, so that
+    his connections waited for each other.
+    """
+    now = 10.0
+    turns = FairTurns(lambda: now, lambda _call: None)
+    user, probe = account("user"), account("")
+    for _ in range(100):
+        now += 1.0
+        user.worked_us += 500_000
+        assert not turns.over(user)
+        probe.worked_us += 300
+        assert turns.seldom(probe)
+        assert turns.rows() == DRAIN_ROWS_MAX
+    at_once = 0
+    while turns.seldom(probe):
+        at_once += 1
+        probe.worked_us += 300
+    assert at_once < 10, "a flood is none"
