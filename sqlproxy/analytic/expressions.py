@@ -41,6 +41,7 @@ from sqlproxy.front.bound.exprs import (
     Expr,
     IsBool,
     IsNull,
+    Length,
     Logic,
     MinMax,
     NullIf,
@@ -70,6 +71,7 @@ _COMPARED: Final = (
     INTS | {oids.OID, *HELD_AS_OIDS},
     frozenset((oids.FLOAT4, oids.FLOAT8)),
     _TEXTS,
+    frozenset((oids.CHAR,)),
     frozenset((oids.BOOL,)),
     frozenset((oids.DATE, oids.TIMESTAMP)),
     frozenset((oids.TIMESTAMPTZ,)),
@@ -876,9 +878,16 @@ class Expressions:
         if expr.how == "relabel" and held(source) == held(target) and source != oids.BPCHAR:
             inner = self.sql(expr.arg)
             return Sql(inner.text, target, inner.held)
-        if expr.how == "text" and source in INTS and target in (oids.TEXT, oids.VARCHAR):
+        if expr.how == "text" and source in INTS and target in _TEXTS:
             return self.as_held(self.sql(expr.arg), TEXT).of(target)
         return None
+
+    def _length(self, expr: Length) -> Sql | None:
+        """A text that is cast is cut."""
+        if not expr.explicit or expr.oid != oids.VARCHAR:
+            return None
+        cut = d.call("left", self.text(expr.arg), f"{expr.typmod - 4}")
+        return Sql(cut, expr.oid, TEXT)
 
 
 def _is_large(value: object) -> bool:
@@ -989,4 +998,5 @@ _NATIVE: Final[dict[type, Any]] = {
     RowCompare: Expressions._row_compare,
     Call: Expressions._call,
     Cast: Expressions._cast,
+    Length: Expressions._length,
 }

@@ -26,6 +26,7 @@ from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg import oids
+from sqlproxy.values.errors import SqlError
 from sqlproxy.values.words import words
 
 _PATTERNS: Final = words(
@@ -46,11 +47,27 @@ def total(proc: Proc) -> bool:
     )
 
 
+def _reader(proc: Proc) -> Callable[[str], object] | None:
+    """Of what its last argument says, if it raises for that alone."""
+    function = FUNCTIONS.get(proc.source)
+    return None if function is None else function.reads
+
+
+def _raised(reads: Callable[[str], object], said: str) -> bool:
+    try:
+        reads(said)
+    except SqlError:
+        return True
+    return False
+
+
 def raises_itself(expr: Expr) -> bool:
     """Whether this node can raise, its parts left out."""
     match expr:
         case Call(proc=proc, args=(_, Const(value=str(pattern)))) if proc.source in _PATTERNS:
             return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
+        case Call(proc=proc, args=(*_, Const(value=str(said)))) if reads := _reader(proc):
+            return _raised(reads, said)
         case Call():
             return not total(expr.proc)
         case Cast():

@@ -15,8 +15,10 @@ from typing import Any, Final
 from sqlproxy.catalog.privileges import ALL, LETTERS, WORDS
 from sqlproxy.front.bound.env import OWN_SCHEMA, Env, path_of, searched_before
 from sqlproxy.front.functions import object_names
+from sqlproxy.front.functions.asking_rights import check_usage, may, of_schema, roles_of
 from sqlproxy.front.functions.f_numbers import EXACT
-from sqlproxy.front.functions.function import Function, nulls, with_env
+from sqlproxy.front.functions.function import Function, nulls, total, with_env
+from sqlproxy.front.functions.regclass import name_parts
 from sqlproxy.front.types import registry as r
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.pg import oids
@@ -25,6 +27,7 @@ from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     UNDEFINED_COLUMN,
     UNDEFINED_OBJECT,
+    WRONG_OBJECT_TYPE,
     SqlError,
 )
 from sqlproxy.values.words import words
@@ -41,6 +44,7 @@ _PG_CATALOG, _PUBLIC = "pg_catalog", "public"
 _USERS_FIRST: Final = 16_384  # of the OIDs of what users have declared
 _UTF8: Final = 6
 _NAME_LETTERS: Final = 64
+_NUMBERS: Final = {oids.OID, oids.INT2}
 _WRAPPED: Final = re.compile(r"\(([^()]*)\)")
 
 _ALWAYS: Final = words(
@@ -170,7 +174,7 @@ def _index(env: Env, oid: int, column: int = 0, pretty: bool = False) -> str | N
 
 def _view(types: tuple[int, ...]) -> Call:
     def view(env: Env, one: int | str, *pretty: object) -> str | None:
-        oid = one if isinstance(one, int) else env.catalog.relation(one)
+        oid = _relation_oid(env, one)
         found: str | None = env.catalog.get("pg_class", "_view", oid=oid)
         return found
 
@@ -221,7 +225,7 @@ def _bare(sql: str) -> str:
 
 def _serial_sequence(env: Env, table: str, column: str) -> str | None:
     """The sequence that a column owns. Raises SqlError (42P01, 42703)."""
-    catalog, oid = env.catalog, env.catalog.relation(table)
+    catalog, oid = env.catalog, _relation_oid(env, table)
     place = catalog.get("pg_attribute", "attnum", attrelid=oid, attname=column)
     if place is None:
         raise SqlError(UNDEFINED_COLUMN, f'column "{column}" of relation "{table}" does not exist')
@@ -286,33 +290,6 @@ def letters_of(said: str, known: str = "") -> set[str]:
     return found
 
 
-def _roles(env: Env, role: int | str | None) -> Sequence[int]:
-    """What a role is a member of, itself included, -1 for a superuser; None: who asks. A user who
-    is no role may do everything. Raises SqlError (42704).
-    """
-    if role is None:
-        found = env.catalog.get("pg_authid", "_roles", rolname=env.session.get("user", ""))
-        return (-1,) if found is None else list(found)
-    key = "oid" if isinstance(role, int) else "rolname"
-    found = env.catalog.get("pg_authid", "_roles", **{key: role})
-    if found is None:
-        if isinstance(role, int):
-            return ()
-        raise SqlError(UNDEFINED_OBJECT, f'role "{role}" does not exist')
-    return list(found)
-
-
-def _may(acl: Sequence[str] | None, roles: Sequence[int], letters: set[str]) -> bool:
-    """`acl`: OID=letters; None: of the system's own, which everybody reads."""
-    if acl is None or -1 in roles:
-        return True
-    for one in acl:
-        grantee, _, held = one.partition("=")
-        if (grantee == "0" or int(grantee) in roles) and letters & set(held):
-            return True
-    return False
-
-
 def _of_relation(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     """Whether it is there, and its list."""
     oid = _relation_oid(env, one)
@@ -322,23 +299,22 @@ def _of_relation(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     )
 
 
+def _of_sequence(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
+    """The same. Raises SqlError (42809)."""
+    there, acl = _of_relation(env, one)
+    oid = _relation_oid(env, one)
+    if there and env.catalog.get("pg_class", "relkind", oid=oid) != "S":
+        name = env.catalog.get("pg_class", "relname", oid=oid)
+        raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a sequence')
+    return there, acl
+
+
 def _of_database(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
     key = "oid" if isinstance(one, int) else "datname"
     there = env.catalog.get("pg_database", "oid", **{key: one}) is not None
     if not there and isinstance(one, str):
         raise SqlError("3D000", f'database "{one}" does not exist')
     return there, env.catalog.get("pg_database", "_acl", **{key: one})
-
-
-def _of_schema(env: Env, one: int | str) -> tuple[bool, Sequence[str] | None]:
-    key = "oid" if isinstance(one, int) else "nspname"
-    name = env.catalog.get("pg_namespace", "nspname", **{key: one})
-    if name is None and isinstance(one, str):
-        raise SqlError("3F000", f'schema "{one}" does not exist')
-    acl = env.catalog.get("pg_namespace", "_acl", **{key: one}) or ["0=U"]
-    if name == _PUBLIC:
-        acl = env.catalog.get("pg_database", "_schema_acl", datname=env.session["database"])
-    return name is not None, acl
 
 
 def _known(env: Env, key: tuple[object, ...], find: Callable[[], list[Any]]) -> list[Any]:
@@ -393,17 +369,15 @@ def _made_acl(env: Env, kind: str, owner: int) -> list[str]:
 Finds = Callable[[Env, Any], tuple[bool, Sequence[str] | None]]
 
 
-def _privilege(finds: Finds, count: int) -> Make:
-    """`count`: of arguments without the user."""
-
+def _privilege(finds: Finds, kind: str) -> Make:
     def make(types: tuple[int, ...]) -> Call:
-        first = len(types) - count
+        first = len(types) - 2
 
         def privilege(env: Env, *given: Any) -> bool | None:
-            roles = _roles(env, given[0] if first else None)
-            letters = letters_of(given[-1])
+            roles = roles_of(env, given[0] if first else None)
             there, acl = finds(env, given[first])
-            return _may(acl, roles, letters) if there else None
+            letters = letters_of(given[-1], ALL[kind])
+            return may(acl, roles, letters) if there else None
 
         return privilege
 
@@ -415,7 +389,7 @@ def _column_privilege(types: tuple[int, ...]) -> Call:
     first = len(types) - 3
 
     def privilege(env: Env, *given: Any) -> bool | None:
-        roles = _roles(env, given[0] if first else None)
+        roles = roles_of(env, given[0] if first else None)
         letters = letters_of(given[-1], ALL["column"])
         there, acl = _of_relation(env, given[first])
         if not there:
@@ -430,7 +404,7 @@ def _column_privilege(types: tuple[int, ...]) -> Call:
             )
         if not found:
             return None
-        return _may(acl, roles, letters) or _may(found[0] or (), roles, letters)
+        return may(acl, roles, letters) or may(found[0] or (), roles, letters)
 
     return privilege
 
@@ -440,15 +414,15 @@ def _any_column_privilege(types: tuple[int, ...]) -> Call:
     first = len(types) - 2
 
     def privilege(env: Env, *given: Any) -> bool | None:
-        roles = _roles(env, given[0] if first else None)
+        roles = roles_of(env, given[0] if first else None)
         letters = letters_of(given[-1], ALL["column"])
         there, acl = _of_relation(env, given[first])
         if not there:
             return None
         oid = _relation_oid(env, given[first])
         lists = env.catalog.find("pg_attribute", "_acl", attrelid=oid)
-        return _may(acl, roles, letters) or any(
-            _may(one, roles, letters) for one in lists if one is not None
+        return may(acl, roles, letters) or any(
+            may(one, roles, letters) for one in lists if one is not None
         )
 
     return privilege
@@ -461,7 +435,7 @@ def _everybody(find: Callable[[Env, str], int]) -> Make:
         first = len(types) - 2
 
         def privilege(env: Env, *given: Any) -> bool:
-            _roles(env, given[0] if first else None)
+            roles_of(env, given[0] if first else None)
             if isinstance(given[first], str):
                 find(env, given[first])
             return True
@@ -472,19 +446,33 @@ def _everybody(find: Callable[[Env, str], int]) -> Make:
 
 
 def _relation_oid(env: Env, one: int | str) -> int:
-    return one if isinstance(one, int) else env.catalog.relation(one)
+    """Raises SqlError (42P01, 3F000, 42501)."""
+    if isinstance(one, int):
+        return one
+    for schema in name_parts(one)[-2:-1]:
+        check_usage(env, schema)
+    return env.catalog.relation(one)
+
+
+def _check_membership(said: str) -> None:
+    """What pg_has_role asks for. Raises SqlError (22023)."""
+    for part in said.split(","):
+        word = part.strip().lower().removesuffix(_OPTION).removesuffix(" with admin option")
+        if word not in ("usage", "member"):
+            raise SqlError(INVALID_PARAMETER, f'unrecognized privilege type: "{part.strip()}"')
 
 
 def _has_role(types: tuple[int, ...]) -> Call:
     first = len(types) - 2
 
     def has(env: Env, *given: Any) -> bool | None:
-        roles = _roles(env, given[0] if first else None)
+        roles = roles_of(env, given[0] if first else None)
         role = given[first]
         if not isinstance(role, int):
             name, role = role, env.catalog.get("pg_authid", "oid", rolname=role)
             if role is None:
                 raise SqlError(UNDEFINED_OBJECT, f'role "{name}" does not exist')
+        _check_membership(given[-1])
         return -1 in roles or role in roles
 
     return has
@@ -523,8 +511,6 @@ _PURE: Final[dict[str, Call]] = {
     "nameconcatoid": lambda name, oid: f"{name}_{oid}",
 }
 """What asks nobody."""
-_TOTAL: Final = frozenset(("pg_get_expr", "pg_is_other_temp_schema"))
-"""What never raises of it."""
 _SIMPLE: Final[dict[str, Call]] = {
     "version": _fact("version"),
     "current_query": _fact("query"),
@@ -558,16 +544,31 @@ _SIMPLE: Final[dict[str, Call]] = {
 _TYPED: Final[dict[str, Make]] = {
     "pg_get_viewdef": _view,
     "pg_database_size": _database_size,
-    "has_table_privilege": _privilege(_of_relation, 2),
-    "has_sequence_privilege": _privilege(_of_relation, 2),
+    "has_table_privilege": _privilege(_of_relation, "table"),
+    "has_sequence_privilege": _privilege(_of_sequence, "sequence"),
     "has_any_column_privilege": _any_column_privilege,
     "has_column_privilege": _column_privilege,
-    "has_database_privilege": _privilege(_of_database, 2),
-    "has_schema_privilege": _privilege(_of_schema, 2),
+    "has_database_privilege": _privilege(_of_database, "database"),
+    "has_schema_privilege": _privilege(of_schema, "schema"),
     "has_type_privilege": _everybody(object_names.type_in),
     "has_function_privilege": _everybody(object_names.function_in),
     "pg_has_role": _has_role,
 }
+_TOTAL: Final = words(
+    """
+    format_type nameconcatoid pg_column_is_updatable pg_get_expr pg_get_userbyid
+    pg_is_other_temp_schema pg_relation_is_updatable
+    """
+)
+"""What never raises of these."""
+_READS: Final[dict[str, Call]] = {
+    "has_table_privilege": lambda said: letters_of(said, ALL["table"]),
+    "has_any_column_privilege": lambda said: letters_of(said, ALL["column"]),
+    "has_column_privilege": lambda said: letters_of(said, ALL["column"]),
+    "has_schema_privilege": lambda said: letters_of(said, ALL["schema"]),
+    "pg_has_role": _check_membership,
+}
+"""What raises for its last argument alone, where the others are numbers."""
 _MORE: Final = {
     SIZES: words(
         "pg_relation_size pg_table_size pg_indexes_size pg_total_relation_size pg_database_size"
@@ -582,10 +583,20 @@ def _sources(names: Iterable[str]) -> Iterable[r.Proc]:
 
 
 _ASKING: Final[dict[str, Function]] = {
-    **{proc.source: with_env(_SIMPLE[proc.name]) for proc in _sources(_SIMPLE)},
-    **{proc.source: with_env(_TYPED[proc.name](proc.args)) for proc in _sources(_TYPED)},
+    **{
+        proc.source: Function(_SIMPLE[proc.name], with_env=True, total=proc.name in _TOTAL)
+        for proc in _sources(_SIMPLE)
+    },
+    **{
+        proc.source: Function(
+            _TYPED[proc.name](proc.args),
+            with_env=True,
+            reads=_READS.get(proc.name) if set(proc.args[:-1]) <= _NUMBERS else None,
+        )
+        for proc in _sources(_TYPED)
+    },
     **object_names.FUNCTIONS,
-    "format_type": nulls(with_env(_format_type)),
+    "format_type": total(nulls(with_env(_format_type))),
 }
 
 

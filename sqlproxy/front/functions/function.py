@@ -33,6 +33,8 @@ class Function:
     with_env: bool = False
     nulls: bool = False
     total: bool = False
+    reads: Callable[[str], object] | None = None
+    """It raises for its last argument alone, as this does: never where that is a right constant."""
 
 
 Declared = Callable[..., Any] | Function
