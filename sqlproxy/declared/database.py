@@ -78,6 +78,7 @@ class Declared:
         self.whole = self  # as it is without a path of one's own …
         self.stored = self  # … and without what a session has for itself
         self._along: dict[tuple[str, ...], Declared] = {}
+        self._public: Declared | None = None  # as what is kept as text is read
         self._tables: MutableMapping[str, Table] = {name_of(one): one for one in found.tables}
         self._by_id: MutableMapping[TableId, Table] = {one.id: one for one in found.tables}
         self._views: MutableMapping[str, View] = {name_of(one): one for one in found.views}
@@ -117,11 +118,9 @@ class Declared:
 
     def along(self, path: tuple[str, ...]) -> Declared:
         """The same with the schemas that are searched for names without one: those of `path` that
-        are there, and public after them, where names are found all the same.
+        are there.
         """
         there = tuple(one for one in path if one == PUBLIC or one in self.schemas)
-        if PUBLIC not in there:
-            there = (*there, PUBLIC)
         if there == self.path:
             return self
         found = self.whole._along.get(there)
@@ -143,7 +142,7 @@ class Declared:
         """
         own = Declared(found, self.version, self.place, {schema: place})
         made = copy(self.whole)
-        made.whole, made._along, made._relations = made, {}, None
+        made.whole, made._along, made._public, made._relations = made, {}, None, None
         made.first, made.private = (schema,), schema
         made.schemas = {**self.schemas, schema: place}
         made._tables = ChainMap(own._tables, self._tables)
@@ -167,15 +166,15 @@ class Declared:
         """As what is kept as text is read: the path is public alone."""
         if not self.private:
             return self.along((PUBLIC,))
-        found = self.whole._along.get(())
+        found = self.whole._public
         if found is None:
-            found = self.whole._along[()] = copy(self.whole)
+            found = self.whole._public = copy(self.whole)
             found.path, found.first, found._relations = (PUBLIC,), (), None
         return found
 
     def searched(self, name: str) -> str:
         """A relation's name without a schema, in the first schema of the path that has it; else in
-        the first one.
+        the first one; where there is none, the name is of nothing.
         """
         for schema in (*self.first, *self.path):
             found = named(schema, name)
@@ -184,7 +183,7 @@ class Declared:
                 for known in (self._tables, self._views, self._sequences, self._indexes)
             ):
                 return found
-        return named(self.path[0], name)
+        return named(next(iter(self.path), ""), name)
 
     def taken(self, schema: str) -> set[str]:
         """The names of relations and indexes that there are in a schema."""
@@ -344,7 +343,7 @@ class Declared:
         if found is None or (found.table is not table and found.table != table):
             owned = self.sequences_owned_by(table.id)
             numbered = {one.owned_by[1]: name_of(one) for one in owned if one.owned_by is not None}
-            rules = rules_of(table, self, Style(), numbered)
+            rules = rules_of(table, self.publicly(), Style(), numbered)
             found = self._writers[table.id] = TableWriter(table, rules)
         return found
 

@@ -18,12 +18,14 @@ from typing import Final
 from sqlproxy.front import front
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.binding.typenames import column_name
-from sqlproxy.front.bound.exprs import Column
+from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import Item, JoinItem, Select, SelectItem, TableItem
+from sqlproxy.front.closures.raising import inside
 from sqlproxy.front.ddl.ddl_texts import query_text, text_of
 from sqlproxy.front.syntax.syntax import Node, find, parse, parse_expression, strings
-from sqlproxy.front.types.quoting import quote_ident, read_relation
-from sqlproxy.rows.naming import PUBLIC, bare, schema_in
+from sqlproxy.front.types.quoting import read_relation, written_relation
+from sqlproxy.pg import oids
+from sqlproxy.rows.naming import PUBLIC, bare, named, schema_in
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import SqlError, unsupported
 
@@ -58,7 +60,7 @@ def view_of_column(view: View, names: Names, after: Names, table: Table, old: st
 def view_of_relation(view: View, names: Names, after: Names, old: str, new: str) -> str:
     """The text of a view that reads the relation; `new`: with its schema. Raises SqlError."""
     select, body = _bound(view, names), _tree(view)
-    schema, old = schema_in(old), bare(old)
+    held, schema, old = old, schema_in(old), bare(old)
     if any(cte.get("ctename") in (old, bare(new)) for cte in find(body, "CommonTableExpr")):
         raise _refused(view, f'has a WITH query that is called "{old}" or "{new}", too')
     for item in find(body, "RangeVar"):
@@ -69,6 +71,15 @@ def view_of_relation(view: View, names: Names, after: Names, old: str, new: str)
                 item["schemaname"] = schema_in(new)
             if bare(new) != old:
                 item.setdefault("alias", {"aliasname": old})
+    places = {
+        one.pos
+        for one in inside(select)
+        if isinstance(one, Const) and one.oid == oids.REGCLASS and one.value is not None
+    }
+    for constant in find(body, "A_Const"):
+        text = constant.get("sval", {}).get("sval")
+        if constant.get("location", 0) in places and read_relation(text or "-") == held:
+            constant["sval"] = {"sval": written_relation(new)}
     for reference in find(body, "ColumnRef"):  # schema.relation.column: by the alias
         if _words(reference["fields"])[-3:-1] == [schema, old]:
             del reference["fields"][:-2]
@@ -104,8 +115,8 @@ def _rename_schema(node: Node, old: str, new: str) -> None:
         if item.get("schemaname") == old:
             item["schemaname"] = new
     for kind in ("typeName", "TypeName"):
-        for named in find(node, kind):
-            _rename_word(named.get("names", []), -2, old, new)
+        for written in find(node, kind):
+            _rename_word(written.get("names", []), -2, old, new)
     for reference in find(node, "ColumnRef"):
         _rename_word(reference["fields"], -3, old, new)
     for cast in find(node, "TypeCast"):
@@ -128,7 +139,7 @@ def _rename_held(constant: Node, old: str, new: str) -> None:
     if held is not None:
         name = read_relation(held.get("sval", ""))
         if schema_in(name) == old:
-            held["sval"] = f"{quote_ident(new)}.{quote_ident(bare(name))}"
+            held["sval"] = written_relation(named(new, name))
 
 
 def _words(nodes: Sequence[Node]) -> list[str | None]:

@@ -35,6 +35,7 @@ from sqlproxy.values.errors import (
     UNSUPPORTED,
     SqlError,
     in_failed_transaction,
+    outside_of_block,
 )
 
 _DECLARED: Final = (UNDEFINED_SCHEMA, INVALID_TEXT)  # the text of a label
@@ -130,6 +131,8 @@ async def prepare(
         try:
             found = await _prepared(session, text, parsed, oids, declared)
         except SqlError as error:
+            if parsed is not None and parsed.kind == "LockStmt" and not session.block.open:
+                raise outside_of_block("LOCK TABLE") from error  # whatever it names
             declared = await newer(session, declared, error)
             found = await _prepared(session, text, parsed, oids, declared)
         if len(text) <= SQL_PLAN_CHARS_MAX:

@@ -302,6 +302,12 @@ def _state(error: KvorumError) -> tuple[str, str]:
     return INTERNAL_ERROR, f"The store's code is {error.code}."
 
 
+def outside_of_block(what: str) -> SqlError:
+    """A command that means the transaction that it is in."""
+    words = f"{what} can only be used in transaction blocks"
+    return SqlError(NO_ACTIVE_TRANSACTION, words)
+
+
 def in_failed_transaction() -> SqlError:
     """Nothing but its end is allowed in a failed transaction."""
     return SqlError(

@@ -122,8 +122,8 @@ class Binder:
         self.names = names
         self.parameters = parameters
         self.style = style
-        self.casts = Coercer(parameters, style, names.relations)
         self.needs = Needs(names)
+        self.casts = Coercer(parameters, style, names.relations, self.needs.named)
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
         self.converted: Callable[[Select, Sequence[int], str], Select] = lambda select, *to: select
@@ -878,7 +878,8 @@ class Binder:
         """A regclass that is written: of a statement, it is there."""
         try:
             text = name.value if isinstance(name, Const) else ""
-            return Const(oid=oids.REGCLASS, value=self.names.relations().must(text), pos=name.pos)
+            held = self.casts.relation(text, name.pos)
+            return Const(oid=oids.REGCLASS, value=held, pos=name.pos)
         except SqlError as error:
             error.position = error.position or pos
             raise

@@ -13,8 +13,9 @@ from sqlproxy.front.bound.exprs import ArrayExpr, Call, CaseValue, Cast, Const, 
 from sqlproxy.front.functions import object_names
 from sqlproxy.front.functions.f_catalog import CATALOG
 from sqlproxy.front.functions.object_names import HELD_AS_OIDS
-from sqlproxy.front.functions.regclass import Relations, as_oid, of_oid, of_text
+from sqlproxy.front.functions.regclass import Relations, as_oid, name_parts, of_oid, of_text
 from sqlproxy.front.syntax.syntax import Node, at, find
+from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.front.types.registry import POLYMORPHIC, Proc, element_of, format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT, EXPLICIT, IMPLICIT, length_function, pathway
 from sqlproxy.front.types.value_texts import Reader, reader, writer
@@ -41,14 +42,18 @@ class Coercer:
         parameters: Parameters,
         style: Style,
         relations: Callable[[], Relations] | None = None,
+        named: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`relations`: those that a regclass may mean; None: of none."""
+        """`relations`: those that a regclass may mean; None: of none. `named`: is told of each that
+        a statement names as a text.
+        """
         self.parameters = parameters
         self.style = style
         self._relations = relations or (lambda: Relations("", ()))
+        self._named: Final = named
         self.known_relations = False  # whether a regclass that is written has to be there
         self.asked: set[str] = set()  # what the statement wants of the system's relations
-        self.of_zone: dict[int, str] = {}  # literals that mean this in the session's zone, by place
+        self.meant: dict[int, str] = {}  # by literals, by their places, in this zone, on this path
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
         """The expression as one of the type, without regard to modifiers; None: there is no way."""
@@ -189,25 +194,35 @@ class Coercer:
                 error.position = expr.pos + 1
             raise
         if target == oids.REGCLASS:
-            relations = self._relations()
-            if self.known_relations:
-                value = relations.must(expr.value)
-            elif not relations.plain:
-                value = relations.find(expr.value) or value
+            value = self.relation(expr.value, expr.pos)
         zoned = (element_of(target) or target) == oids.TIMESTAMPTZ and self.style.zone is not UTC
         if zoned and read(target, DEFAULT, typmod)(expr.value) != value:
-            self.of_zone[expr.pos] = writer(target, self.style)(value)
+            self.meant[expr.pos] = writer(target, self.style)(value)
         return Const(oid=target, value=value, pos=expr.pos)
 
-    def settled(self, node: Node) -> Node:
-        """The tree of a declaration, which others read in other zones, with the zone written into
-        its literals.
+    def relation(self, text: str, pos: int) -> str:
+        """What a text that is written at a place names, as a regclass holds it: if only the path
+        leads to it, it is kept with its schema. Raises SqlError (42P01, 3F000).
         """
-        if not self.of_zone:
+        relations = self._relations()
+        if self.known_relations:
+            held = relations.must(text)
+            self._named(text)
+        else:
+            held = (None if relations.plain else relations.find(text)) or held_relation(text)
+        if "." in held and len(name_parts(text)) == 1:
+            self.meant[pos] = held
+        return held
+
+    def settled(self, node: Node) -> Node:
+        """The tree of a declaration, which others read in other zones and on other paths, with what
+        its literals mean here.
+        """
+        if not self.meant:
             return node
         found = deepcopy(node)
         for literal in find(found, "A_Const"):
-            if (text := self.of_zone.get(at(literal) - 1)) is not None and "sval" in literal:
+            if (text := self.meant.get(at(literal) - 1)) is not None and "sval" in literal:
                 literal["sval"] = {"sval": text}
         return found
 

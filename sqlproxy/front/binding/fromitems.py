@@ -743,6 +743,8 @@ def check_schema(body: Node, names: Names, *, queried: bool = False, made: bool 
         return named(names.private, name)
     if schema is not None:
         return named(schema, name)
+    if made and not names.path:
+        raise SqlError(UNDEFINED_SCHEMA, "no schema has been selected to create in")
     return named(names.path[0], name) if made else names.searched(name)
 
 

@@ -151,7 +151,13 @@ class FunctionCalls:
     def __init__(self, binder: Binding) -> None:
         self.binder = binder
         self.here = QueryCalls()
-        self.inlining = Inlining(binder.names, binder.casts, binder.needs, binder.expr)
+        self.inlining = Inlining(
+            binder.names,
+            binder.casts,
+            binder.needs,
+            binder.expr,
+            lambda words, given: self._cast_to(words, given) is not None,
+        )
         self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
 
     def bind(self, body: Node, scope: Scope) -> Expr:
@@ -198,6 +204,8 @@ class FunctionCalls:
         """What is a name that depends on the schemas that are searched; None: it is none."""
         match found.proc.source:
             case "to_regclass":
+                if isinstance(args[0], Const) and args[0].value is not None:
+                    self.binder.needs.named(args[0].value)
                 return or_null(args[0], self.binder.names.relations())
             case "pg_typeof" if is_enum(element_of(args[0].oid) or args[0].oid):
                 return self.binder.casts.named_type(args[0].oid, args[0].pos)
@@ -248,6 +256,7 @@ class FunctionCalls:
         name = read_relation(written)
         if not isinstance(name, InSchema) and "." not in written:
             name = names.searched(name)
+        self.binder.needs.named(written)
         table = names.table(name)
         if table is None:
             names.relations().must(written)  # raises, unless it is a view or the like
@@ -344,20 +353,24 @@ class FunctionCalls:
 
     def _as_cast(self, words: Sequence[str], args: Sequence[Expr], body: Node) -> Expr | None:
         """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
+        if len(args) != 1 or body.get("agg_star") or "over" in body:
+            return None
+        target = self._cast_to(words, args[0].oid)
+        if target is None or any(p.args == (args[0].oid,) for p in FUNCTIONS.get(words[-1], ())):
+            return None
+        return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
+
+    def _cast_to(self, words: Sequence[str], given: int) -> int | None:
+        """The type of this name, if what is `given` can be cast to it."""
         names, name, schemas = self.binder.names, words[-1], words[-2:-1]
         target = TYPE_BY_NAME.get(name) if schemas in ([], ["pg_catalog"]) else None
         if target is None:
             every = (names.enum(named(one, name)) for one in schemas or names.path)
             target = next((one.oid for one in every if one is not None), None)
-        if target is None or len(args) != 1 or body.get("agg_star") or "over" in body:
-            return None
-        given = args[0].oid
-        if any(p.args == (given,) for p in FUNCTIONS.get(name, ())):
-            return None
-        row = resolve.pathway(given, target, EXPLICIT) if given != oids.UNKNOWN else None
-        if given in (oids.UNKNOWN, target) or (row is not None and row.method in ("b", "i", "f")):
-            return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
-        return None
+        if target is None or given in (oids.UNKNOWN, target):
+            return target
+        row = resolve.pathway(given, target, EXPLICIT)
+        return target if row is not None and row.method in ("b", "i", "f") else None
 
     def _converted(self, found: Resolved, args: Sequence[Expr], pos: int) -> tuple[Expr, ...]:
         casts = self.binder.casts

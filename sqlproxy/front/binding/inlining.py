@@ -66,7 +66,9 @@ class Chosen:
 
 
 class Inlining:
-    """Of one statement. `expr`: binds an expression. The room of the binder around it."""
+    """Of one statement. `expr`: binds an expression; `is_cast`: whether a name, called with a value
+    of a type, is a type's. The room of the binder around it.
+    """
 
     def __init__(
         self,
@@ -74,8 +76,10 @@ class Inlining:
         casts: Coercer,
         needs: Needs,
         expr: Callable[[Node, Scope], Expr],
+        is_cast: Callable[[Sequence[str], int], bool],
     ) -> None:
         self._names, self._casts, self._needs, self._expr = names, casts, needs, expr
+        self._is_cast = is_cast
         self._depth = self._count = 0
         self.called: dict[int, str] = {}
         """Where the statement itself calls one that only its path finds, and in which schema. What
@@ -103,6 +107,8 @@ class Inlining:
             return None
         exact = any(proc.args == types for proc in procs)
         if known and not exact and isinstance(resolve.among(known, types), resolve.Resolved):
+            return None
+        if not (exact or by_name) and len(types) == 1 and self._is_cast(words, types[0]):
             return None
         found = resolve.among(procs, types)
         if found == "ambiguous":

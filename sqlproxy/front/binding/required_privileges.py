@@ -15,8 +15,10 @@ from sqlproxy.catalog.privileges import Need
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.exprs import Column, Const, Default, Expr, walk
 from sqlproxy.front.bound.statements import TableItem, Target
+from sqlproxy.front.functions.regclass import name_parts
 from sqlproxy.front.syntax.syntax import find, parse_expression, strings
 from sqlproxy.front.types.quoting import read_relation
+from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Table, View
 
@@ -63,6 +65,12 @@ class Needs:
             yield
         finally:
             self._owner = outer
+
+    def named(self, text: str) -> None:
+        """A relation whose name is a text: USAGE of the schema that it says."""
+        for schema in name_parts(text)[-2:-1]:
+            if self._owner is None and (schema == PUBLIC or schema in self._names.schemas):
+                self._found[Need(0, "U", schema=schema)] = None
 
     def on(self, relation: int, any_of: str) -> None:
         """One of these privileges."""

@@ -57,7 +57,9 @@ from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
     UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
     unsupported,
@@ -227,7 +229,7 @@ class Definitions:
             columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
         query = with_targets(self.binder.kept(query), select)
         query = with_names(query, [t.name for t in select.targets], [c for c, _ in columns])
-        uses, notice = uses_of(select), ""
+        uses, notice = uses_of(select, self.names), ""
         if any(number >= FIRST_PRIVATE_TABLE for number, _ in uses) and not self._private(name):
             if "schemaname" in body["view"]:
                 raise SqlError("42P16", "cannot create temporary relation in non-temporary schema")
@@ -358,9 +360,14 @@ class Definitions:
         for node in body["objects"]:
             relation = reference(strings(node["List"]["items"]))
             try:
-                names.append(check_schema(relation, self.names))
+                name = check_schema(relation, self.names)
+                if not schema_in(name):  # none is searched
+                    state = UNDEFINED_OBJECT if kind == "index" else UNDEFINED_TABLE
+                    raise SqlError(state, f'{kind} "{name}" does not exist')
+                names.append(name)
             except SqlError as error:
-                if error.sqlstate != UNDEFINED_SCHEMA or not body.get("missing_ok"):
+                absent = (UNDEFINED_SCHEMA, UNDEFINED_OBJECT, UNDEFINED_TABLE)
+                if error.sqlstate not in absent or not body.get("missing_ok"):
                     raise
                 skipped.append(f"{error.message}, skipping")
         cascade = body.get("behavior") == "DROP_CASCADE"

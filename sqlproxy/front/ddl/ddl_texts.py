@@ -12,9 +12,12 @@ from typing import Any
 import postgast
 from google.protobuf import json_format
 
-from sqlproxy.front.bound.exprs import Column
+from sqlproxy.front.binding.scope import Names
+from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import Select, SelectItem, SequenceItem, TableItem
 from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, find, strings, unwrap
+from sqlproxy.front.types.quoting import read_relation
+from sqlproxy.pg import oids
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
 
@@ -138,8 +141,10 @@ def _star_width(select: Select, alias: str) -> int:
     return sum(width(item) for item in select.items)
 
 
-def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Tables (columns by id) and views (columns by place) that a query reads, directly."""
+def uses_of(select: Select, names: Names) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Tables (columns by id) and views (columns by place) that a query reads, directly, and what it
+    names by a regclass.
+    """
     found: dict[int, set[int]] = {}
 
     def visit(value: object) -> None:
@@ -151,6 +156,12 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
             return
         if isinstance(value, SequenceItem):
             found.setdefault(int(value.sequence.id), set())
+            return
+        if isinstance(value, Const) and value.oid == oids.REGCLASS:
+            name = read_relation(value.value or "-")
+            one = names.table(name) or names.view(name) or names.sequence(name)
+            if one is not None:
+                found.setdefault(int(one.id), set())
             return
         if isinstance(value, Column) and value.table > 0:  # not the system's
             found.setdefault(value.table, set()).add(value.attribute)

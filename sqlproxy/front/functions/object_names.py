@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from sqlproxy.front.bound.env import Env, path_of, searched_before
 from sqlproxy.front.bound.exprs import Call, Expr
+from sqlproxy.front.functions.asking_rights import check_usage
 from sqlproxy.front.functions.function import Function, with_env
 from sqlproxy.front.functions.regclass import bounded, name_parts, written_number
 from sqlproxy.front.types.quoting import quote_ident
 from sqlproxy.front.types.registry import Proc, format_type
 from sqlproxy.pg import oids
-from sqlproxy.rows.naming import PUBLIC
 from sqlproxy.values.errors import (
     UNDEFINED_FUNCTION,
     UNDEFINED_OBJECT,
@@ -72,6 +72,8 @@ def _found(env: Env, kind: _Kind, text: str) -> list[int]:
         *schemas, name = name_parts(bare)
         if schemas and kind.relation == "pg_proc":
             where["pronamespace"] = _schema(env, schemas[-1])
+            if where["pronamespace"] is not None:
+                check_usage(env, schemas[-1])
     every = env.catalog.find(kind.relation, "oid", **{kind.column: name}, **where)
     if not kind.signature:
         return every
@@ -163,7 +165,7 @@ def _type(env: Env, text: str) -> int | None:
     if (element_name := _BOUNDS.sub("", name)) != name:
         element = _type(env, element_name)
         return element and (env.catalog.get("pg_type", "typarray", oid=element) or element)
-    order = [*searched_before(env), *path_of(env), PUBLIC]  # as names of a statement's types
+    order = [*searched_before(env), *path_of(env)]  # as names of a statement's types
     words = '"' not in name and "." not in name
     if words:
         name = " ".join(name.lower().split())
@@ -171,6 +173,8 @@ def _type(env: Env, text: str) -> int | None:
     else:
         *schemas, name = name_parts(name)
         order = schemas[-1:] or order
+        if schemas and _schema(env, schemas[-1]) is not None:
+            check_usage(env, schemas[-1])
     tried = [("typname", schema) for schema in order]
     for column, schema in (*tried, *([("_text", "pg_catalog")] if words else [])):
         where = env.catalog.get("pg_namespace", "oid", nspname=schema)

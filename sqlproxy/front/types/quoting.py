@@ -60,7 +60,11 @@ def _read_relation(text: str) -> str:
 
 def held_relation(text: str) -> str:
     """A relation's name as a regclass holds it here, and as it is shown."""
-    name = read_relation(text)
+    return written_relation(read_relation(text))
+
+
+def written_relation(name: str) -> str:
+    """What `read_relation` reads as this name."""
     return (
         f"{quote_ident(name.schema)}.{quote_ident(str(name))}"
         if isinstance(name, InSchema)

@@ -27,6 +27,7 @@ from sqlproxy.values.errors import (
     UNDEFINED_PREPARED,
     UNDEFINED_SCHEMA,
     SqlError,
+    outside_of_block,
     unsupported,
 )
 from sqlproxy.values.memory import Held
@@ -81,7 +82,7 @@ def _check_end(session: State, chain: bool, what: str) -> None:
     if session.block.explicit:
         return
     if chain:
-        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+        raise outside_of_block(what)
     session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
 
 
@@ -92,7 +93,7 @@ def _begin_again(session: State, modes: Modes) -> None:
 
 def _check_block(session: State, what: str) -> None:
     if not session.block.explicit:
-        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+        raise outside_of_block(what)
 
 
 def check_outside(session: State, what: str) -> None:
@@ -106,7 +107,7 @@ def check_outside(session: State, what: str) -> None:
 
 def _check_open(session: State, what: str) -> None:
     if not session.block.open:
-        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+        raise outside_of_block(what)
 
 
 def _warn_unless_open(session: State, what: str) -> None:

@@ -56,7 +56,6 @@ class Permits:
         "_settings",
         "_stranger",
         "_trusted",
-        "_usable",
         "_user",
     )
 
@@ -70,7 +69,6 @@ class Permits:
         self._roles_seen: Roles | None = None
         self._changes = -1  # of the settings, when `_free` was found
         self._ended = self._free = False
-        self._usable: tuple[Any, tuple[str, ...]] = (None, ())  # what it was found for, and it
 
     @property
     def acting(self) -> str:
@@ -143,12 +141,8 @@ class Permits:
         """Those of these schemas that are looked into for names: with USAGE."""
         if self.free:
             return path
-        asked = declared, self.members, self.acting, path
-        if self._usable[0] != asked:
-            rights = self.rights(declared)
-            found = (one for one in path if rights.allows_in_schema(self.acting, "U", one))
-            self._usable = asked, tuple(found)
-        return self._usable[1]
+        rights = self.rights(declared)
+        return tuple(one for one in path if rights.allows_in_schema(self.acting, "U", one))
 
     def reach(self, user: str, *, mighty: bool) -> bool:
         """Whether it may see and end what a session of this user does; `mighty`: a superuser's."""

@@ -10,14 +10,14 @@ from typing import Final
 from kv.base.accounts import Use
 from kv.base.errors import Busy
 from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX, SQL_ACTIVITY_CHARS
-from kv.base.rights import Identity
+from kv.base.rights import Identity, Roles
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import NO_CATALOG, Catalog
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
-from sqlproxy.rows.naming import TEMPORARY
+from sqlproxy.rows.naming import PUBLIC, TEMPORARY
 from sqlproxy.session.shared.prepared import Plans, Prepared
 from sqlproxy.session.shared.roster import SessionRow
 from sqlproxy.session.shared.services import Services
@@ -123,6 +123,7 @@ class State:
         self.catalog: Catalog = NO_CATALOG  # what functions ask, of the last statement that asks …
         self.brought = frozenset[str]()  # … this (front.front.BoundWith.asks)
         self.currvals: Final[dict[int, int]] = {}
+        self._along: tuple[Declared, int, Roles, Declared] | None = None
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
 
     def check(self, prepared: Prepared) -> None:
@@ -186,14 +187,18 @@ class State:
         return self.along(found)
 
     def along(self, declared: Declared) -> Declared:
-        """The same with the schemas that are searched for names without one. The path is looked at
-        only where there is more than public: this is asked for every statement.
+        """The same with the schemas that are searched for names without one: those of the path, and
+        public after them, that may be used. It is asked for every statement, so it is remembered as
+        long as neither that nor settings and roles change.
         """
         if self.temporary is not None:
             declared = self.temporary.over(declared)
-        if not declared.schemas:
-            return declared
-        return declared.along(self.permits.usable(declared, self.path))
+        changes, members, known = self.settings.changes, self.permits.members, self._along
+        if known is None or known[:2] != (declared, changes) or known[2] is not members:
+            path = self.path if PUBLIC in self.path else (*self.path, PUBLIC)
+            found = declared.along(self.permits.usable(declared, path))
+            known = self._along = declared, changes, members, found
+        return known[3]
 
     async def begin_temporary(self) -> Temporary:
         """From now on it has a schema of its own."""

@@ -271,11 +271,12 @@ def test_p4_what_may_be_missing_is_passed_over_with_its_schema(db: psycopg.Conne
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["schemas", "names"])
+@pytest.mark.parametrize("script", ["schemas", "names", "usage", "held"])
 def test_p4_schemas_answer_as_postgresql(sql: Sql, script: str) -> None:
     """Rows, tags and SQLSTATEs differ from PostgreSQL 15 where something of one schema depends on
-    what is in another, is dropped or renamed with it, or is found by search_path; or where a name
-    means another thing than before.
+    what is in another, is dropped or renamed with it, or is found by search_path; where a name
+    means another thing than before; where a role may not use a schema; or where what is kept names
+    something by its text.
     """
     known, wrong = recorded(script), []
     assert [(session, text) for session, text, _ in known] == statements(script)

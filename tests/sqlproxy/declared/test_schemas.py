@@ -95,7 +95,7 @@ def test_p4_names_are_found_along_the_path() -> None:
     assert columns("SELECT * FROM public.orders o JOIN sales.orders s ON o.a = s.b") == ["a", "b"]
     along = DECLARED.along(("nobody", "sales", "public"))
     assert along.path == ("sales", "public")
-    assert along is DECLARED.along(("sales",)), "one path is one object: plans are kept by it"
+    assert along is DECLARED.along(("sales", "public")), "one path is one object: plans have it"
     assert DECLARED.along(("public",)) is DECLARED
     assert along.along(("public",)) is DECLARED
     assert columns("SELECT * FROM orders", along) == ["b"]
@@ -110,6 +110,19 @@ def test_p4_names_are_found_along_the_path() -> None:
         with pytest.raises(SqlError) as found:
             front.bind(front.parse(text), DECLARED)
         assert found.value.sqlstate == sqlstate, text
+    for text, sqlstate in (
+        ("SELECT * FROM orders", "42P01"),
+        ("SELECT 'orders'::regclass", "42P01"),
+        ("CREATE TABLE t (a int)", "3F000"),
+        ("CREATE TYPE m AS ENUM ('a')", "3F000"),
+        ("CREATE SEQUENCE q", "3F000"),
+        ("CREATE VIEW v AS SELECT 1", "3F000"),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "3F000"),
+    ):
+        with pytest.raises(SqlError) as found:
+            front.bind(front.parse(text), DECLARED.along(()))
+        assert found.value.sqlstate == sqlstate, text
+    assert columns("SELECT * FROM public.orders", DECLARED.along(())) == ["a"]
     assert [name_of(one) for one in (PUBLIC, SALES)] == ["orders", named("sales", "orders")]
 
 
@@ -120,7 +133,7 @@ def test_p4_texts_that_name_relations() -> None:
     assert held_relation('sales."A b"') == 'sales."A b"'
     assert held_relation("public.t") == "t"
     assert nextval_of("q", "sales") == "nextval('sales.q'::regclass)"
-    found = DECLARED.along(("sales",)).relations()
+    found = DECLARED.along(("sales", "public")).relations()
     assert found.find("orders") == "sales.orders"
     assert found.find("public.orders") == "orders"
     assert DECLARED.relations().find("lone") is None
