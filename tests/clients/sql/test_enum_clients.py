@@ -150,7 +150,10 @@ def test_p16_the_catalog_tells_of_enums(sql: Sql, db: psycopg.Connection) -> Non
         " WHERE typname = 'Mood'"
     )
     assert db.execute(types).fetchall() == [("e", "E", 4, '"Mood"[]', True)]
-    columns = "SELECT data_type, udt_name FROM information_schema.columns WHERE table_name = 'p'"
+    columns = (
+        "SELECT data_type, udt_name FROM information_schema.columns WHERE table_name = 'p'"
+        " ORDER BY ordinal_position"
+    )
     assert db.execute(columns).fetchall() == [("USER-DEFINED", "Mood"), ("ARRAY", "_Mood")]
 
 
