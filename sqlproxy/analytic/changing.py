@@ -26,8 +26,9 @@ from sqlproxy.front.bound.statements import (
     Update,
     shown,
 )
+from sqlproxy.front.bound.trees import inside
 from sqlproxy.front.closures.compiling import Fn, compile
-from sqlproxy.front.closures.raising import inside, raises
+from sqlproxy.front.closures.raising import raises
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.reading import Stored

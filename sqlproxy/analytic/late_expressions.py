@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import walk
 from sqlproxy.front.bound.statements import Select, SubQuery
+from sqlproxy.front.bound.trees import inside
 from sqlproxy.front.closures.compiling import Fn
-from sqlproxy.front.closures.raising import inside
 from sqlproxy.pg.answers import Row
 from sqlproxy.tables.selecting import growing, in_pieces
 from sqlproxy.values.errors import SqlError

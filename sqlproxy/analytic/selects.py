@@ -66,8 +66,9 @@ from sqlproxy.front.bound.statements import (
     SystemItem,
     TableItem,
 )
+from sqlproxy.front.bound.trees import inside
 from sqlproxy.front.closures.compiling import Fn
-from sqlproxy.front.closures.raising import inside, raises
+from sqlproxy.front.closures.raising import raises
 from sqlproxy.front.stages.expanding import expanded
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r

@@ -20,7 +20,7 @@ from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.binding.typenames import column_name
 from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import Item, JoinItem, Select, SelectItem, TableItem
-from sqlproxy.front.closures.raising import inside
+from sqlproxy.front.bound.trees import inside
 from sqlproxy.front.ddl.ddl_texts import query_text, text_of
 from sqlproxy.front.syntax.syntax import Node, find, parse, parse_expression, strings
 from sqlproxy.front.types.quoting import read_relation, written_relation

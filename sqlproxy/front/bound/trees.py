@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
+from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.types.registry import Proc
 from sqlproxy.rows.schema import Sequence, Table, View
 
 _OUTPUT_FIELDS: Final = ("fields", "tree")  # of statements: nothing of what they read
@@ -27,6 +29,19 @@ def parts(node: Any) -> Iterator[tuple[str, Any]]:
         names = _NAMES[kind] = tuple(one for one in named if one not in _OUTPUT_FIELDS)
     for name in names:
         yield name, getattr(node, name)
+
+
+def inside(node: object) -> Iterator[Expr]:
+    """All expressions in a tree, those of queries in it too."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, tuple):
+            stack.extend(one)
+        elif looked_into(one) and not isinstance(one, Proc):
+            if isinstance(one, Expr):
+                yield one
+            stack.extend(value for _, value in parts(one))
 
 
 def has(node: object, kind: type) -> bool:

@@ -7,7 +7,7 @@ forgetting to declare a function as `total` costs time, never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from sqlproxy.front.bound.exprs import (
@@ -21,7 +21,7 @@ from sqlproxy.front.bound.exprs import (
     Length,
 )
 from sqlproxy.front.bound.statements import Select, SubQuery
-from sqlproxy.front.bound.trees import looked_into, parts
+from sqlproxy.front.bound.trees import inside
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.registry import Proc
@@ -94,19 +94,6 @@ def single(select: Select) -> bool:
     if isinstance(limit, Const) and limit.value in (0, 1) and not select.with_ties:
         return True
     return not select.items or (select.aggregates and not select.group)
-
-
-def inside(node: object) -> Iterator[Expr]:
-    """All expressions in a tree, those of queries in it too."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, tuple):
-            stack.extend(one)
-        elif looked_into(one) and not isinstance(one, Proc):
-            if isinstance(one, Expr):
-                yield one
-            stack.extend(value for _, value in parts(one))
 
 
 def raises(node: object, hot: Callable[[Column], bool] | None = None) -> bool:
