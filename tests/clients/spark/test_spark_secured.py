@@ -114,6 +114,38 @@ def test_plans_do_not_show_a_token(spark: Any, shop: Secured, capsys: Any, mode:
     assert given["token"] not in shown
 
 
+def test_the_event_log_does_not_keep_a_token(spark: Any, shop: Secured, tmp_path: Path) -> None:
+    """Whoever reads what Spark's history is shown from has a login, for as long as it is kept."""
+    jvm, context = spark._jvm, spark.sparkContext._jsc.sc()
+    conf = context.conf().clone()
+    for name in ("compress", "rolling.enabled"):
+        conf.set(f"spark.eventLog.{name}", "false")
+    conf.set("spark.eventLog.logBlockUpdates.enabled", "true")
+    none = jvm.scala.Option.apply(None)
+    log = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "secured", none, tmp_path.as_uri(), conf, jvm.org.apache.hadoop.conf.Configuration()
+    )
+    token = (shop.home / "ann/token").read_text().strip()
+    log.start()
+    context.addSparkListener(log)
+    try:
+        spark.conf.set("spark.kvorum.token", token)
+        given = options(shop, "token")
+        rows = spark.createDataFrame([(200, "logged"), (201, "logged")], "id INT, v STRING")
+        rows.write.format("kvorum").mode("append").options(**given).save()
+        read = spark.read.format("kvorum").options(**given).load()
+        read.createOrReplaceTempView("logged")
+        assert spark.sql("SELECT count(*) FROM logged WHERE v = 'logged'").collect()[0][0] == 2
+        context.listenerBus().waitUntilEmpty()
+    finally:
+        spark.conf.unset("spark.kvorum.token")
+        context.removeSparkListener(log)
+        log.stop()
+    kept = [path.read_text() for path in tmp_path.rglob("secured*") if path.is_file()]
+    assert any("SparkListenerSQLExecutionStart" in text and "kvorum" in text for text in kept)
+    assert not [text for text in kept if token in text]
+
+
 def test_who_may_not(spark: Any, shop: Secured) -> None:
     """Spark waits for two minutes for what no waiting cures, or shows a traceback that says nothing
     of TLS or of logging in.
