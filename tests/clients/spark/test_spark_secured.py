@@ -114,6 +114,7 @@ def test_plans_do_not_show_a_token(spark: Any, shop: Secured, capsys: Any, mode:
     assert given["token"] not in shown
 
 
+@pytest.mark.slow
 def test_the_event_log_does_not_keep_a_token(spark: Any, shop: Secured, tmp_path: Path) -> None:
     """Whoever reads what Spark's history is shown from has a login, for as long as it is kept."""
     jvm, context = spark._jvm, spark.sparkContext._jsc.sc()
@@ -123,13 +124,16 @@ def test_the_event_log_does_not_keep_a_token(spark: Any, shop: Secured, tmp_path
     conf.set("spark.eventLog.logBlockUpdates.enabled", "true")
     none = jvm.scala.Option.apply(None)
     log = jvm.org.apache.spark.scheduler.EventLoggingListener(
-        "secured", none, tmp_path.as_uri(), conf, jvm.org.apache.hadoop.conf.Configuration()
+        "secured",
+        none,
+        jvm.java.net.URI(tmp_path.as_uri()),
+        conf,
+        jvm.org.apache.hadoop.conf.Configuration(),
     )
     token = (shop.home / "ann/token").read_text().strip()
     log.start()
     context.addSparkListener(log)
     try:
-        spark.conf.set("spark.kvorum.token", token)
         given = options(shop, "token")
         rows = spark.createDataFrame([(200, "logged"), (201, "logged")], "id INT, v STRING")
         rows.write.format("kvorum").mode("append").options(**given).save()
@@ -138,7 +142,6 @@ def test_the_event_log_does_not_keep_a_token(spark: Any, shop: Secured, tmp_path
         assert spark.sql("SELECT count(*) FROM logged WHERE v = 'logged'").collect()[0][0] == 2
         context.listenerBus().waitUntilEmpty()
     finally:
-        spark.conf.unset("spark.kvorum.token")
         context.removeSparkListener(log)
         log.stop()
     kept = [path.read_text() for path in tmp_path.rglob("secured*") if path.is_file()]
