@@ -76,7 +76,7 @@ class HttpApi:
             *(logins, notice, leases, sql),
         )
         self._leases = leases
-        self._guard, self._door = guard, door
+        self._guard = guard
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door, tokens)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door, tokens)
@@ -89,17 +89,14 @@ class HttpApi:
 
             self.metrics.add("tls", partial(certificates.figures, tls))
         sessions = self.sessions
+        self._reviews = door.review, sessions.review
         self.metrics.add(
             "http", lambda: {"transactions_open": len(sessions), "watches_open": len(watches)}
         )
 
     async def start(self) -> None:
-        self._guard.followers.append(self._review)
+        self._guard.followers += self._reviews
         await self._server.start()
-
-    def _review(self) -> None:
-        self._door.review()
-        self.sessions.review()
 
     async def stop(self) -> None:
         """Requests under way finish; transactions that clients hold open are aborted."""
@@ -107,6 +104,6 @@ class HttpApi:
         if self._leases is not None:
             await self._leases.close()
         await self._server.stop()
-        if self._review in self._guard.followers:
-            self._guard.followers.remove(self._review)
+        followers = self._guard.followers
+        followers[:] = [one for one in followers if one not in self._reviews]
         await self.sessions.close()

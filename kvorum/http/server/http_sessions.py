@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from kv.base.errors import Busy, KvorumError, Reroute
@@ -117,9 +117,13 @@ class Sessions:
 
     def review(self) -> None:
         """Who may not go on keeps nobody waiting for what his transactions hold."""
-        for txn, entry in list(self._open.items()):
-            if entry.ending is None and not entry.waiting and not entry.stands():
-                self._bury(txn, _LOGGED_OUT)
+        with ExitStack() as reviews:  # one that breaks keeps no other from its end
+            for txn, entry in self._open.items():
+                reviews.callback(self._review, txn, entry)
+
+    def _review(self, txn: int, entry: _Open) -> None:
+        if entry.ending is None and not entry.waiting and not entry.stands():
+            self._bury(txn, _LOGGED_OUT)
 
     def _bury(self, txn: int, why: str = _SILENT) -> None:
         self._ended(txn, why)

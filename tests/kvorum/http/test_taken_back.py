@@ -236,3 +236,18 @@ async def test_a_transaction_ends_with_what_it_was_last_asked_with(scene: Scene,
         status, body = await served.ask(gets, new)
         assert (status, body["error"]["code"]) == (409, "TXN_ABORTED")
         assert "was revoked or has expired" in body["error"]["message"]
+
+
+async def test_a_credential_that_breaks_keeps_no_other_transaction() -> None:
+    """Whoever came behind it in the list went on, for as long as it did."""
+    store = Transactions()
+    timers = LoopTimers(asyncio.get_running_loop())
+    sessions = Sessions(cast(Any, store), timers, asyncio.ensure_future)
+    for stands in (lambda: False, lambda: bool(1 / 0), lambda: False, lambda: True):
+        store.id += 1
+        await sessions.begin("ann", stands, ttl_ms=60_000, isolation="snapshot")
+    with pytest.raises(ZeroDivisionError):
+        sessions.review()
+    await passes()
+    assert (len(sessions), store.aborted) == (2, 2)
+    await sessions.close()
