@@ -7,18 +7,22 @@ Lines are grouped under one heading per letter and sorted by id.
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
 from tests.kit.each import each
+from tests.kit.turns import ALL_SLOW
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "features.md").read_text()
 SENTENCE_CHARACTERS_MAX = 200
 LINK = r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)"
 ROW = re.compile(rf"\| ([A-Z]\d{{1,2}}) \| ([^|]+) \| ({LINK}(?:, {LINK}){{0,2}}) \|")
-WITH_AN_ID = re.compile(r"^(?:async )?def test_[a-z]\d", re.M)
+SLOW = re.compile(r"mark\.slow\b")
+# Its decorators, line by line, and the ids in its name. Parsing all tests takes seconds.
+WITH_IDS = re.compile(
+    r"^((?:@.*\n(?:[ )\]].*\n)*)*)(?:async )?def test((?:_[a-z]\d{1,2})+)(?=_)", re.M
+)
 HEAD = ["| id | what works | tests |", "|---|---|---|"]
 
 LINES = [line for line in PAGE.splitlines() if line.startswith("|") and line not in HEAD]
@@ -65,26 +69,15 @@ def _text(path: str) -> str:
 
 def _of_every_run() -> set[str]:
     """Ids in the names of the tests that `make test` runs."""
-    found: set[str] = set()
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        text = path.read_text()
-        if not WITH_AN_ID.search(text):
-            continue
-        tree = ast.parse(text)
-        marks = [node for node in tree.body if isinstance(node, ast.Assign)]
-        if any("pytestmark" in ast.unparse(n.targets[0]) and _slow(n.value) for n in marks):
-            continue
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            ids = re.match(r"test((?:_[a-z]\d{1,2})+)(?=_)", node.name)
-            if ids and not any(_slow(mark) for mark in node.decorator_list):
-                found |= set(ids[1].upper().split("_"))
-    return found
-
-
-def _slow(node: ast.AST) -> bool:
-    return re.search(r"mark\.slow\b", ast.unparse(node)) is not None
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return {
+        name
+        for text in texts
+        if not ALL_SLOW.search(text)
+        for marks, ids in WITH_IDS.findall(text)
+        if not SLOW.search(marks)
+        for name in ids.upper().split("_")
+    }
 
 
 def test_every_feature_is_tested_in_every_run() -> None:

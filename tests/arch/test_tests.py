@@ -16,17 +16,14 @@ from tests.kit.each import each
 from tests.kit.machine import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
-A_TEST = re.compile(r"^ *(?:async )?def test_", re.M)
-WITH_A_DOCSTRING = re.compile(
-    r'^ *(?:async )?def test_\w+\([^"]*?\)(?: -> [^"\n]+)?:\n +r?"""', re.M
-)
+WITH_A_DOCSTRING = re.compile(r'\w+\([^"]*?\)(?: -> [^"\n]+)?:\n +r?"""')
 
 
 @each("path", FILES, ids=lambda p: str(Path(p).relative_to(ROOT)))
 def test_every_test_says_what_would_break(path: Path) -> None:
     """A red test without a docstring leaves the reader to guess what promise was broken."""
     text = path.read_text()
-    if len(A_TEST.findall(text)) == len(WITH_A_DOCSTRING.findall(text)):
+    if all(WITH_A_DOCSTRING.match(rest) for rest in text.split("def test_")[1:]):
         return  # seen without parsing it, which takes a second for each hundred files
     silent = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"

@@ -36,7 +36,7 @@ _PROCESSES_MAX = 4  # tests/kit/machine.py has ports for so many
 _WORTH_NOTING_S = 3.0
 _STARTS_SPARK = "tests/clients/spark/"
 _MARKED = re.compile(r"^(?:@|pytestmark\b.*)pytest\.mark\.(?:cluster|spark)\b", re.MULTILINE)
-_LONG = re.compile(r"^pytestmark = (?:\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
+ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
 
 
 def processes() -> int:
@@ -62,7 +62,7 @@ def waits(file: str) -> bool:
 
 def left_out(file: Path, config: pytest.Config) -> bool:
     """Whether all of its tests are long, in a run without such: it is not even imported then."""
-    return without_slow(config) and bool(_LONG.search(file.read_text("utf-8")))
+    return without_slow(config) and bool(ALL_SLOW.search(file.read_text("utf-8")))
 
 
 def without_slow(config: pytest.Config) -> bool:

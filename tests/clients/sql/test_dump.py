@@ -123,6 +123,7 @@ def test_p1_a_script_makes_the_same_database(sql: Sql, tmp_path: Path, reader: s
     assert [path.name for path in tmp_path.iterdir()] == ["all.sql"]
 
 
+@pytest.mark.slow
 def test_p1_a_table_alone(sql: Sql) -> None:
     """The script has rows of other tables, or stops behind a table that is not there."""
     with filled(sql):

@@ -73,7 +73,7 @@ def test_many_rows_on_conflict_are_as_each_alone(sql: Any, conflict: str) -> Non
             assert results[0] == results[1]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", _LEVELS)
 def test_many_changed_rows_can_be_taken_back(sql: Any, level: str) -> None:
     """What a savepoint has of them stays in an index; or the block sees its rows as they were."""

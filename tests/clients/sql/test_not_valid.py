@@ -14,6 +14,7 @@ ASKED = (
 )
 
 
+@pytest.mark.slow
 def test_b10_a_constraint_that_is_not_valid_is_seen(sql: Sql) -> None:
     """It is enforced, but neither pg_constraint nor psql's \\d know of it."""
     with sql.connect(autocommit=True) as link:

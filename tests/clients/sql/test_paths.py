@@ -710,6 +710,7 @@ def test_a_join_with_a_limit_begins_with_few_rows(sql: Any, seed: int) -> None:
             assert db.execute(text.encode()).fetchall()[0][0] == 2
 
 
+@pytest.mark.slow
 def test_queries_of_one_value_run_first(sql: Any) -> None:
     """A row that a query names by its key is looked for in the whole table; or two rows are one."""
     with sql.connect(autocommit=True) as db:

@@ -8,6 +8,7 @@ import pytest
 from tests.clients.sql.conftest import Sql
 
 
+@pytest.mark.slow
 def test_b10_views_are_told_as_what_they_are(sql: Sql) -> None:
     """A tool offers to change a view, which is refused; or not to change a table."""
     with sql.connect(autocommit=True) as link:

@@ -34,6 +34,7 @@ def test_the_build_is_that_of_the_source() -> None:
     assert len(made) < 120, "it is one page"
 
 
+@pytest.mark.slow
 @needs_node
 def test_what_a_server_has_no_room_for_is_said_again() -> None:
     """A commit beyond its user's rate, 429, failed the step, and with it the procedure."""

@@ -100,6 +100,7 @@ def test_b14_a_flipped_bit_anywhere_in_a_log_loses_nothing(
         )
 
 
+@pytest.mark.slow
 def test_b14_a_torn_tail_is_no_damage(killed: Path, tmp_path: Path) -> None:
     """A power loss in the middle of a write would keep a node from starting."""
     (log,) = killed.glob("*.log")

@@ -106,6 +106,7 @@ def test_u26_relations_for_operating(scene: Scene) -> None:
     assert scene.ask("root", "SELECT * FROM kvorum.workers") == []
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("who", ["root", *GRANTS])
 @pytest.mark.parametrize("name", LISTS)
 def test_u26_who_may_see_them_is_who_may_by_http(scene: Scene, name: str, who: str) -> None:

@@ -96,6 +96,7 @@ def test_what_is_staged_is_seen_by_whose_tables_it_is_for(cluster: Cluster) -> N
         assert {one.table for one in found} <= {"shop.orders", "shop.secrets"}
 
 
+@pytest.mark.slow
 def test_over_http_as_natively(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The console shows one's own staged work to nobody else, and to oneself what others stage:
     itself, by a page that ends early, or by a name behind which there is more.

@@ -248,6 +248,7 @@ def test_a_worker_does_not_begin_what_its_user_may_not(cluster: Cluster) -> None
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_worker_begins_what_somebody_there_may_submit(cluster: Cluster) -> None:
     """With the right to run one pool a worker had those of others run what nobody had submitted, in
     the name of whoever had submitted something to it.

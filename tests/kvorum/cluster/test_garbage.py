@@ -151,7 +151,7 @@ def test_c4_what_a_dropped_table_left_in_the_queue_goes() -> None:
     scene(main)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_u9_a_snapshot_outlives_every_master(seed: int) -> None:
     """A report over an hour would lose its snapshot when a node dies; or the cluster never collect

@@ -207,6 +207,7 @@ def test_r1_clocks_are_shown(node: NodeProcess, http: httpx.Client) -> None:
     assert {finding.check for finding in looked_at(node.base)} >= {"node", "clock"}
 
 
+@pytest.mark.slow
 def test_r1_a_proxy_hands_tokens_on(node: NodeProcess) -> None:
     """Which has no clock of its own, and has asked nobody when the first token comes."""
     base = free_port_base()

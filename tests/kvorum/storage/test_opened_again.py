@@ -9,6 +9,7 @@ import pytest
 import kvorum
 
 
+@pytest.mark.slow
 def test_a_closed_database_that_is_still_held_opens_again(tmp_path: Path) -> None:
     """Its directory stayed open for as long as somebody had the closed database, a table of it, or
     a transaction.

@@ -26,6 +26,7 @@ def resource() -> str:
     return f"job/{next(_names)}"
 
 
+@pytest.mark.slow
 def test_k9_one_at_a_time(db: kvorum.Database, resource: str) -> None:
     """Two clients held the same lock; or the second one never got it."""
     inside = Event()

@@ -20,6 +20,7 @@ def placed(db: kvorum.Database, number: int) -> list[dict[str, Any]]:
     return [row for row in db.partitions() if bytes(row["start"])[:4] == prefix]
 
 
+@pytest.mark.slow
 def test_g10_a_table_lies_in_the_shard_that_it_was_made_with(
     db: kvorum.Database, request: pytest.FixtureRequest
 ) -> None:

@@ -315,6 +315,7 @@ LONG = "\x01\ud800" + "x" * 1_000_000
 """What a client may call whatever it likes; a part of a character that no text has."""
 
 
+@pytest.mark.slow
 def test_e7_nobody_fills_the_log_with_what_he_calls_himself(tmp_path: Path) -> None:
     """Ten statements of a client with a long name rotated away all that the log had; and one whose
     text could not be written ended it for good.

@@ -542,6 +542,7 @@ async def test_j18_a_file_that_is_changed_meanwhile_ends_the_import(
         assert "rows are in the table" in str(error.value)
 
 
+@pytest.mark.slow
 async def test_u3_pieces_do_not_list_their_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

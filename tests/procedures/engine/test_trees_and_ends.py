@@ -148,7 +148,7 @@ async def _master(place: Place) -> int:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_m7_a_soak_leaves_no_nonces(kind: str) -> None:
     """Rows of nonces stayed behind when their procedures were forgotten."""

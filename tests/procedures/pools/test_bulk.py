@@ -349,6 +349,7 @@ def test_u28_each_action_counts_once(what: str, monkeypatch: pytest.MonkeyPatch)
     simloop.run(main, 0)
 
 
+@pytest.mark.slow
 def test_u28_a_bulk_action_leaves_others_in_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry per action pushed out all that others had done in 90 days, and its own first ones.
     Each of its procedures is found by its id all the same.

@@ -182,7 +182,7 @@ def until_power_loss(disk: CrashDisk, told: Told, rounds: int) -> bool:
     return lost
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_l8_power_loss_at_every_write_and_sync(variant: str) -> None:
     """After a power loss somewhere an acknowledged change was lost, or a removed one came back."""
@@ -366,6 +366,7 @@ def test_l10_a_torn_tail_loads_the_rest_and_says_so(cut: int) -> None:
     on(disk, whole)
 
 
+@pytest.mark.slow
 def test_l10_damage_refuses_to_start_and_names_the_place() -> None:
     """A flipped bit in the middle was taken for the end, and what followed was lost in silence."""
     disk, _ = lived()

@@ -44,6 +44,7 @@ def answer(call: Callable[..., Any], *args: object) -> Any:
     return [{True: "t", False: "f"}.get(found, found)]
 
 
+@pytest.mark.slow
 def test_p1_paths_find_what_postgresql_finds() -> None:
     """Another answer, or an error where PostgreSQL has none."""
     wrong = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlproxy.front.functions.f_numbers import EXACT, decimal_of, whole_of
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30_000), st.integers(0, 10**40), st.booleans())
 def test_whole_numbers_there_and_back(digits: int, seed: int, negative: bool) -> None:
     """A digit at the seam of two halves went wrong."""

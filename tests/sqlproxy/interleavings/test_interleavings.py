@@ -102,6 +102,7 @@ def test_p10_any_order_of_two_sessions_ends_as_in_postgresql(server: Server, fir
         compare(server, recorded, plain)
 
 
+@pytest.mark.slow
 @each("recorded", SOME["deferrable"], ids=itemgetter(0))
 def test_p11_deferrable_constraints_end_as_in_postgresql(
     deferrable: Server, recorded: list[Any]
@@ -119,7 +120,7 @@ def test_p11_other_deferrable_constraints_end_as_in_postgresql(
     compare(deferrable, recorded, plain)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(RECORDED["deferrable_generated"]), STRIDE))
 def test_p11_deferrable_constraints_end_alike_in_any_order(deferrable: Server, first: int) -> None:
     """Two rows are committed with one key, or an entry of the index leads nowhere, in some order of

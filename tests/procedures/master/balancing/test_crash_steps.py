@@ -118,7 +118,7 @@ MOVES: list[tuple[str, Mapping[str, Any], int]] = [
 ]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "args", "kill"), MOVES)
 def test_f5_a_master_that_dies_at_any_write_changes_nothing_about_the_end(
     name: str, args: Mapping[str, Any], kill: int
