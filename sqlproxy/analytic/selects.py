@@ -75,7 +75,6 @@ from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
 from sqlproxy.tables.access import alike, rejects_null
 from sqlproxy.values.errors import (
-    GROUPING_ERROR,
     INVALID_LIMIT,
     INVALID_OFFSET,
     INVALID_PARAMETER,
@@ -223,14 +222,7 @@ class Selects:
             case Window():
                 return self.calls.window(expr)
             case Grouping():
-                texts = [self.expressions.text(one) for one in expr.args]
-                if not all(text in frame.keys for text in texts):
-                    raise SqlError(
-                        GROUPING_ERROR,
-                        "arguments to GROUPING must be grouping expressions of the associated "
-                        "query level",
-                    )
-                listed = ", ".join(frame.keys[text] for text in texts)
+                listed = ", ".join(frame.keys[self.expressions.text(one)] for one in expr.args)
                 return Sql(d.cast(d.call("grouping", listed), "INTEGER"), oids.INT4, "INTEGER")
             case _:
                 raise unsupported(type(expr).__name__)

@@ -37,7 +37,6 @@ from sqlproxy.front.bound.exprs import (
     Default,
     Distinct,
     Expr,
-    Grouping,
     IsBool,
     IsNull,
     Logic,
@@ -901,8 +900,7 @@ class Binder:
         return self.calls.bind(body, scope)
 
     def _grouping(self, body: Node, scope: Scope) -> Expr:
-        args = tuple(self.expr(a, scope) for a in body["args"])
-        return Grouping(oid=oids.INT4, args=args, pos=at(body) - 1)
+        return self.calls.grouping(body, scope)
 
     def _query(self, node: Node, scope: Scope) -> Select:
         self.subqueries = True

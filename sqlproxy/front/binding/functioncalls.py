@@ -4,7 +4,8 @@ parse_agg.c).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -22,6 +23,7 @@ from sqlproxy.front.bound.exprs import (
     Column,
     Const,
     Expr,
+    Grouping,
     Order,
     RowExpr,
     Window,
@@ -81,6 +83,7 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     **dict.fromkeys(_JSONPATHS, (None, None, "{}", False)),
 }  # None: there is none
 _OF_DEFAULTS: Final = {int: oids.INT4, float: oids.FLOAT8, str: oids.JSONB, bool: oids.BOOL}
+_GROUPING_ARGS_MAX: Final = 31
 _VOID: Final = frozenset(
     {
         "pg_sleep",
@@ -219,13 +222,33 @@ class FunctionCalls:
         own = self.inlining.chosen(words, body, scope)
         return None if own is None else self.inlining.value(own, self.here.forbidden)
 
+    def grouping(self, body: Node, scope: Scope) -> Expr:
+        """GROUPING (…): what holds for aggregates holds for it."""
+        pos = at(body)
+        if len(body["args"]) > _GROUPING_ARGS_MAX:
+            raise SqlError(
+                "54023",
+                f"GROUPING must have fewer than {_GROUPING_ARGS_MAX + 1} arguments",
+                position=pos,
+            )
+        with self._inside("aggregate"):
+            args = tuple(self.binder.expr(arg, scope) for arg in body["args"])
+        self._place(False, pos, "grouping operations")
+        self.here.aggregates = True
+        return Grouping(oid=oids.INT4, args=args, pos=pos - 1)
+
     def _given(self, name: str, body: Node, scope: Scope) -> list[Expr]:
         """The arguments, bound as those of an aggregate if it is one."""
         aggregate = "over" not in body and any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
-        outer = self.here.inside
-        self.here.inside = outer or ("aggregate" if aggregate else "")
-        try:
+        with self._inside("aggregate" if aggregate else ""):
             return self._arguments(name, body, scope)
+
+    @contextmanager
+    def _inside(self, what: str) -> Iterator[None]:
+        outer = self.here.inside
+        self.here.inside = outer or what
+        try:
+            yield
         finally:
             self.here.inside = outer
 
@@ -441,18 +464,21 @@ class FunctionCalls:
                 position=pos,
             )
         self._place(window, pos)
-        condition = None
-        if "agg_filter" in body:
-            if proc.kind == "w":
-                raise unsupported("FILTER for a window function that is no aggregate", position=pos)
-            condition = self.binder.condition(body["agg_filter"], scope, "FILTER")
+        if "agg_filter" in body and proc.kind == "w":
+            raise unsupported("FILTER for a window function that is no aggregate", position=pos)
+        condition = self._filter_of(body, scope)
         inputs = [*args, *(one.expr for one in ordered)]
         if window:
             no_sets(inputs, "window function calls cannot contain set-returning function calls", "")
         else:
             no_sets(inputs, "aggregate function calls cannot contain set-returning function calls")
-        no_sets([condition], "set-returning functions are not allowed in FILTER", "")
         return condition
+
+    def _filter_of(self, body: Node, scope: Scope) -> Expr | None:
+        if "agg_filter" not in body:
+            return None
+        with self.within("FILTER"):
+            return self.binder.condition(body["agg_filter"], scope, "FILTER")
 
     def _windowed(
         self,
@@ -505,7 +531,16 @@ class FunctionCalls:
             pos=at(body) - 1,
         )
 
-    def _place(self, window: bool, pos: int) -> None:
+    @contextmanager
+    def within(self, clause: str) -> Iterator[None]:
+        """Aggregates, windows and sets are refused by the clause's name."""
+        outer, self.here.forbidden = self.here.forbidden, clause
+        try:
+            yield
+        finally:
+            self.here.forbidden = outer
+
+    def _place(self, window: bool, pos: int, what: str = "aggregate functions") -> None:
         """Raise 42803 or 42P20 where it may not stand."""
         if window:
             if self.here.forbidden:
@@ -524,7 +559,7 @@ class FunctionCalls:
         if self.here.forbidden and self.here.forbidden not in ("HAVING", "window definitions"):
             raise SqlError(
                 GROUPING_ERROR,
-                f"aggregate functions are not allowed in {self.here.forbidden}",
+                f"{what} are not allowed in {self.here.forbidden}",
                 position=pos,
             )
         if self.here.inside == "aggregate":
@@ -553,17 +588,12 @@ class FunctionCalls:
             self.binder.casts.must(o.expr, oid, IMPLICIT, pos)
             for o, oid in zip(ordered, found.args[len(args) :], strict=True)
         )
-        condition = (
-            self.binder.condition(body["agg_filter"], scope, "FILTER")
-            if "agg_filter" in body
-            else None
-        )
         return Aggregate(
             oid=found.result,
             proc=proc,
             args=within,
             order=tuple(ordered),
-            filter=condition,
+            filter=self._filter_of(body, scope),
             direct=direct,
             pos=pos - 1,
         )

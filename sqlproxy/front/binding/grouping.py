@@ -19,8 +19,15 @@ from sqlproxy.front.bound.statements import (
 from sqlproxy.values.errors import GROUPING_ERROR, SqlError
 
 
-def aggregated(expr: Expr) -> bool:
-    return any(isinstance(e, Aggregate) for e in walk(expr))
+def no_aggregate(expr: Expr, clause: str) -> None:
+    """Raise 42803 for the first aggregate in it."""
+    for one in walk(expr):
+        if isinstance(one, Aggregate | Grouping):
+            raise SqlError(
+                GROUPING_ERROR,
+                f"aggregate functions are not allowed in {clause}",
+                position=one.pos + 1,
+            )
 
 
 def check(
@@ -30,7 +37,9 @@ def check(
     having: Expr | None,
     order: Sequence[Order],
 ) -> None:
-    """Raise 42803 for the first column that has many values in a group."""
+    """Raise 42803 for the first argument of GROUPING that is not grouped by, else for the first
+    column that has many values in a group.
+    """
     dependent = _determined(items, group)
     known = list(group)  # not a set: a subquery has no hash
     exprs = (
@@ -39,7 +48,21 @@ def check(
         + ([having] if having is not None else [])
     )
     for expr in exprs:
+        _check_arguments(expr, known)
+    for expr in exprs:
         _check(expr, known, dependent)
+
+
+def _check_arguments(expr: Expr, known: Sequence[Expr]) -> None:
+    for one in walk(expr):
+        for arg in one.args if isinstance(one, Grouping) else ():
+            if arg not in known:
+                raise SqlError(
+                    GROUPING_ERROR,
+                    "arguments to GROUPING must be grouping expressions of the associated query "
+                    "level",
+                    position=min((e.pos for e in walk(arg) if e.pos >= 0), default=-1) + 1,
+                )
 
 
 def _check(expr: Expr, known: Sequence[Expr], dependent: set[str]) -> None:

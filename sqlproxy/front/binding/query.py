@@ -5,7 +5,7 @@ parse_agg.c, parse_cte.c).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -48,7 +48,6 @@ from sqlproxy.pg.answers import Field
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
     DUPLICATE_ALIAS,
-    GROUPING_ERROR,
     INVALID_COLUMN_REFERENCE,
     SYNTAX_ERROR,
     UNDEFINED_TABLE,
@@ -122,15 +121,8 @@ class Queries:
             calls.here = outer
             binder.subqueries = outer_subqueries
 
-    @contextmanager
-    def within(self, clause: str) -> Iterator[None]:
-        """Aggregates, windows and sets are refused by the clause's name."""
-        calls = self.binder.calls
-        outer, calls.here.forbidden = calls.here.forbidden, clause
-        try:
-            yield
-        finally:
-            calls.here.forbidden = outer
+    def within(self, clause: str) -> AbstractContextManager[None]:
+        return self.binder.calls.within(clause)
 
     # -- one SELECT
 
@@ -329,12 +321,7 @@ class Queries:
             expr = self.binder.decided(self.binder.expr(node, scope))
         else:
             expr = targets[place].expr
-            if grouping.aggregated(expr):
-                raise SqlError(
-                    GROUPING_ERROR,
-                    "aggregate functions are not allowed in GROUP BY",
-                    position=expr.pos + 1,
-                )
+            grouping.no_aggregate(expr, "GROUP BY")
         for one in parts_of(expr):
             resolve.operator("=", one.oid, one.oid, one.pos + 1)
         return expr

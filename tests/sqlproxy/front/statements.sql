@@ -172,3 +172,28 @@ select (select sum(x) over (order by x groups t.a preceding) from u limit 1) fro
 merge into t using u on t.a = u.a when matched then delete when matched and u.x > 1 then do nothing
 merge into t using u on t.a = u.a when not matched then do nothing when matched then delete when not matched then insert (a) values (u.a)
 merge into t using u on t.a = u.a when matched and u.x > 1 then delete when matched then do nothing when not matched then insert default values
+select grouping(a) from t
+select grouping(b), count(*) from t group by a
+select b, grouping(b), grouping(a + 1) from t group by b, a
+select grouping(a + 1), a + 1 from t group by a + 1
+select grouping(b) from t group by b having grouping(a) = 0
+select b from t where grouping(b) = 0 group by b
+select b from t group by grouping(b)
+select grouping(b) as x from t group by x
+select t.b from t join u on grouping(t.b) = 0 group by t.b
+select sum(grouping(b)) from t group by b
+select grouping(sum(a)) from t group by b
+select grouping(b), c from t group by b
+select b from t group by b order by grouping(c)
+select sum(a) filter (where grouping(b) = 0) from t group by b
+select rank() over (order by grouping(b)) from t group by b
+update t set b = grouping(a)
+select grouping(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32) from t
+select sum(a) filter (where sum(a) > 0) from t
+select sum(a) filter (where rank() over () > 1) from t
+select sum(a) filter (where unnest(array[true])) from t
+select percentile_cont(0.5) within group (order by a) filter (where max(a) > 0) from t
+select sum(a) filter (where (select max(x) from u) > 0) from t
+select b from t group by b having sum(a) filter (where count(*) > 1) > 1
+select 1 + count(*) from t group by 1
+select sum(a) over () filter (where true) from t
