@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import compress
 from typing import Any, Final
 
 from sqlproxy.front.binding.casting import is_moment
 from sqlproxy.front.binding.fromitems import item_columns, output, table_columns
+from sqlproxy.front.binding.grouping import plain
 from sqlproxy.front.binding.query import Queries
 from sqlproxy.front.binding.scope import Rel, Scope, columns_of
 from sqlproxy.front.binding.typenames import check_collation
@@ -31,7 +33,8 @@ from sqlproxy.front.bound.statements import (
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.functions.system_columns import without_row_number
-from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, at, find, parse_expression, strings, unwrap
+from sqlproxy.front.types.registry import FUNCTIONS
 from sqlproxy.front.types.value_texts import reader
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
@@ -96,6 +99,7 @@ class Writes:
         ctes = self.queries.with_clause(body.get("withClause"), scope)
         into = Scope(ctes=scope.ctes)
         target = self.queries.items.target(body["relation"], into, "insert")
+        scope.hidden = into.rels
         columns, named = self._insert_columns(body, without_row_number(target.table))
         overriding = _OVERRIDING.get(body.get("override", ""), "")
         rows: tuple[tuple[Expr, ...], ...] | None = None
@@ -107,8 +111,12 @@ class Writes:
         elif "valuesLists" in source and not any(
             k in source for k in ("sortClause", "limitCount", "limitOffset", "withClause")
         ):
-            rows, count = self._insert_rows(source, columns, named, scope)
-            columns = columns[:count]
+            if items := _sets(source):
+                select, columns = self._selected(items, columns, named, scope)
+                select, conversions = self._from_select(select, columns)
+            else:
+                rows, count = self._insert_rows(source, columns, named, scope)
+                columns = columns[:count]
         else:
             select = self.queries.select(source, scope, decide=False)
             last = select.targets[-1].expr if select.targets else None
@@ -137,10 +145,13 @@ class Writes:
             subqueries=self.binder.subqueries,
         )
 
-    def _insert_columns(self, body: Node, table: Table) -> tuple[tuple[TableColumn, ...], bool]:
+    def _insert_columns(
+        self, body: Node, table: Table
+    ) -> tuple[tuple[TableColumn, ...], Sequence[Node]]:
+        """And their names as they are written, if they are."""
         nodes = body.get("cols")
         if not nodes:
-            return table_columns(table), False
+            return table_columns(table), ()
         found: list[TableColumn] = []
         for node in nodes:
             part = node["ResTarget"]
@@ -154,11 +165,11 @@ class Writes:
                     position=at(part),
                 )
             found.append(column)
-        return tuple(found), True
+        return tuple(found), nodes
 
     @staticmethod
     def _fit(
-        columns: tuple[TableColumn, ...], named: bool, count: int, last: Expr | None
+        columns: tuple[TableColumn, ...], named: Sequence[Node], count: int, last: Expr | None
     ) -> tuple[TableColumn, ...]:
         """The columns that get the values; without names fewer values may come."""
         if count > len(columns):
@@ -168,11 +179,33 @@ class Writes:
                 position=last.pos + 1 if last is not None else 0,
             )
         if named and count < len(columns):
-            raise SqlError(SYNTAX_ERROR, "INSERT has more target columns than expressions")
+            raise SqlError(
+                SYNTAX_ERROR,
+                "INSERT has more target columns than expressions",
+                position=at(named[count]["ResTarget"]),
+            )
         return columns[:count]
 
+    def _selected(
+        self,
+        items: Sequence[Node],
+        columns: tuple[TableColumn, ...],
+        named: Sequence[Node],
+        scope: Scope,
+    ) -> tuple[Select, tuple[TableColumn, ...]]:
+        """The SELECT of a row that returns sets, and the columns that get its values: all but those
+        of DEFAULT.
+        """
+        given = [("SetToDefault" not in item) for item in items]
+        nodes = [{"ResTarget": {"val": item}} for item in compress(items, given)]
+        select = self.queries.select({"targetList": nodes}, scope, decide=False)
+        for target in select.targets:
+            plain(target.expr, "VALUES")
+        fitting = self._fit(columns, named, len(items), select.targets[-1].expr)
+        return select, tuple(compress(fitting, given))
+
     def _insert_rows(
-        self, source: Node, columns: tuple[TableColumn, ...], named: bool, scope: Scope
+        self, source: Node, columns: tuple[TableColumn, ...], named: Sequence[Node], scope: Scope
     ) -> tuple[tuple[tuple[Expr, ...], ...], int]:
         self.binder.allow_default = True
         try:
@@ -626,7 +659,8 @@ class Writes:
         if not matched:
             # There is no row of the target: its names are not visible.
             seen = Scope(parent=scope.parent, ctes=scope.ctes, width=scope.width)
-            seen.rels = [rel for rel in scope.rels if rel.alias != target.alias]
+            for rel in scope.rels:
+                (seen.hidden if rel.alias == target.alias else seen.rels).append(rel)
         condition = None
         if "condition" in body:
             with self.queries.within("MERGE WHEN conditions"):
@@ -667,6 +701,14 @@ class Writes:
         return tuple(
             Assignment(c, self._value(v, c, *_type(c))) for c, v in zip(columns, bound, strict=True)
         )
+
+
+def _sets(source: Node) -> Sequence[Node]:
+    """The values of a row of VALUES that calls what returns a set; none: it is no such row."""
+    lists = source.get("valuesLists", ())
+    items: Sequence[Node] = lists[0]["List"]["items"] if len(lists) == 1 else ()
+    names = (strings(call["funcname"])[-1] for item in items for call in find(item, "FuncCall"))
+    return items if any(p.returns_set for name in names for p in FUNCTIONS.get(name, ())) else ()
 
 
 def find_column(table: Table, name: str, pos: int) -> TableColumn:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from sqlproxy.front.binding.binder import Binder, fields_of
+from sqlproxy.front.binding.functioncalls import IN_FROM, no_sets
 from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, SystemView, columns_of
 from sqlproxy.front.binding.typenames import type_of
-from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic
+from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic, children
 from sqlproxy.front.bound.statements import (
     Change,
     CteItem,
@@ -395,7 +396,7 @@ class FromItems:
             return Scope(
                 parent=scope.parent, rels=list(scope.rels), ctes=scope.ctes, width=scope.width
             )
-        return Scope(parent=scope.parent, ctes=scope.ctes)
+        return Scope(parent=scope.parent, ctes=scope.ctes, hidden=scope.rels)
 
     def _subselect(self, body: Node, scope: Scope) -> Item:
         lateral, pos = bool(body.get("lateral")), at(body.get("alias", {}))
@@ -425,14 +426,13 @@ class FromItems:
         if own is not None:
             return own
         alias, names = _alias(body, "")
-        outer = self.binder.calls.here.forbidden
+        here = self.binder.calls.here
         for items in functions:
-            inner = self._seen(scope, True)
-            self.binder.calls.here.forbidden = ""
-            sets = self.binder.calls.here.sets
-            call = self.binder.expr(items[0], inner)
-            self.binder.calls.here.sets = sets
-            self.binder.calls.here.forbidden = outer
+            sets = here.sets
+            with self.queries.within(IN_FROM):
+                call = self.binder.expr(items[0], self._seen(scope, True))
+            here.sets = sets
+            no_sets(children(call), "set-returning functions must appear at top level of FROM", "")
             declared = body.get("coldeflist") if len(functions) == 1 else None
             if len(items) > 1 and items[1]:
                 declared = items[1]["List"]["items"]
@@ -460,7 +460,8 @@ class FromItems:
         if kind != "FuncCall":
             return None
         inlining = self.binder.calls.inlining
-        chosen = inlining.chosen(strings(part["funcname"]), part, self._seen(scope, True))
+        with self.queries.within(IN_FROM):
+            chosen = inlining.chosen(strings(part["funcname"]), part, self._seen(scope, True))
         if chosen is None or not chosen.function.columns:
             return None
         if body.get("ordinality") or body.get("coldeflist") or (len(items) > 1 and items[1]):

@@ -84,6 +84,7 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
 }  # None: there is none
 _OF_DEFAULTS: Final = {int: oids.INT4, float: oids.FLOAT8, str: oids.JSONB, bool: oids.BOOL}
 _GROUPING_ARGS_MAX: Final = 31
+IN_FROM: Final = "functions in FROM"
 _VOID: Final = frozenset(
     {
         "pg_sleep",
@@ -172,10 +173,12 @@ class FunctionCalls:
         name = words[-1]
         if (other := self._inlined(words, body, scope)) is not None:
             return other
-        args = self._given(name, body, scope)
+        aggregate = any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
+        with self._inside("window" if "over" in body else "aggregate" if aggregate else ""):
+            args = self._arguments(name, body, scope)
+            ordered = [o for n in body.get("agg_order", ()) for o in self._order(n, scope)]
         if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
             return args[0]
-        ordered = [o for n in body.get("agg_order", ()) for o in self._order(n, scope)]
         if body.get("agg_within_group"):
             found = resolve.function(
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
@@ -237,16 +240,10 @@ class FunctionCalls:
         self.here.aggregates = True
         return Grouping(oid=oids.INT4, args=args, pos=pos - 1)
 
-    def _given(self, name: str, body: Node, scope: Scope) -> list[Expr]:
-        """The arguments, bound as those of an aggregate if it is one."""
-        aggregate = "over" not in body and any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
-        with self._inside("aggregate" if aggregate else ""):
-            return self._arguments(name, body, scope)
-
     @contextmanager
     def _inside(self, what: str) -> Iterator[None]:
         outer = self.here.inside
-        self.here.inside = outer or what
+        self.here.inside = what or outer
         try:
             yield
         finally:
@@ -425,10 +422,10 @@ class FunctionCalls:
         check_plain(name, body)
         if found.proc.returns_set:
             forbidden = self.here.forbidden
-            if forbidden not in ("", "GROUP BY", "window definitions"):
+            if forbidden not in ("", "GROUP BY", "window definitions", IN_FROM):
                 raise SqlError(
                     "0A000",
-                    f"set-returning functions are not allowed in {forbidden}",
+                    f"set-returning functions are not allowed in {_place_of(forbidden)}",
                     position=pos,
                 )
             self.here.sets = True
@@ -546,8 +543,12 @@ class FunctionCalls:
             if self.here.forbidden:
                 raise SqlError(
                     WINDOWING_ERROR,
-                    f"window functions are not allowed in {self.here.forbidden}",
+                    f"window functions are not allowed in {_place_of(self.here.forbidden)}",
                     position=pos,
+                )
+            if self.here.inside == "window":
+                raise SqlError(
+                    WINDOWING_ERROR, "window function calls cannot be nested", position=pos
                 )
             if self.here.inside:
                 raise SqlError(
@@ -579,6 +580,10 @@ class FunctionCalls:
                 position=pos,
             )
         self._place(False, pos)
+        no_sets(
+            [*args, *(one.expr for one in ordered)],
+            "aggregate function calls cannot contain set-returning function calls",
+        )
         self.here.aggregates = True
         direct = tuple(
             self.binder.casts.must(a, oid, IMPLICIT, pos)
@@ -647,7 +652,9 @@ class FunctionCalls:
         ends: dict[str, Expr] = {}
         for key in ("startOffset", "endOffset"):
             if key in body:
-                offset, bits = self.binder.expr(body[key], scope), body.get("frameOptions", 0)
+                bits = body.get("frameOptions", 0)
+                with self.within(f"window {_counted(bits)}"):
+                    offset = self.binder.expr(body[key], scope)
                 _check_offset(offset, bits)
                 ends[key] = self._frame_offset(offset, order or base.order, bits)
         self.here.forbidden = outer
@@ -696,6 +703,11 @@ _RANGE_OFFSETS: Final = {
 }
 """What RANGE adds to values of a type (pg_amproc's in_range functions)."""
 _GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
+
+
+def _place_of(clause: str) -> str:
+    """As it is told of windows and sets, for which an end of a frame is no place of its own."""
+    return "window definitions" if clause.startswith("window ") else clause
 
 
 def _counted(bits: int) -> str:

@@ -7,7 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Grouping, Order, children, walk
+from sqlproxy.front.bound.exprs import (
+    Aggregate,
+    Column,
+    Expr,
+    Grouping,
+    Order,
+    Window,
+    children,
+    walk,
+)
 from sqlproxy.front.bound.statements import (
     Item,
     JoinItem,
@@ -16,18 +25,20 @@ from sqlproxy.front.bound.statements import (
     TableItem,
     Target,
 )
-from sqlproxy.values.errors import GROUPING_ERROR, SqlError
+from sqlproxy.values.errors import GROUPING_ERROR, WINDOWING_ERROR, SqlError
 
 
-def no_aggregate(expr: Expr, clause: str) -> None:
-    """Raise 42803 for the first aggregate in it."""
-    for one in walk(expr):
-        if isinstance(one, Aggregate | Grouping):
-            raise SqlError(
-                GROUPING_ERROR,
-                f"aggregate functions are not allowed in {clause}",
-                position=one.pos + 1,
-            )
+def plain(expr: Expr, clause: str) -> None:
+    """Raise 42803 for the first aggregate in it, else 42P20 for the first window function."""
+    for kinds, state, what in (
+        (Aggregate | Grouping, GROUPING_ERROR, "aggregate"),
+        (Window, WINDOWING_ERROR, "window"),
+    ):
+        for one in walk(expr):
+            if isinstance(one, kinds):
+                raise SqlError(
+                    state, f"{what} functions are not allowed in {clause}", position=one.pos + 1
+                )
 
 
 def check(
@@ -36,21 +47,19 @@ def check(
     group: Sequence[Expr],
     having: Expr | None,
     order: Sequence[Order],
+    distinct_on: Sequence[Expr],
 ) -> None:
     """Raise 42803 for the first argument of GROUPING that is not grouped by, else for the first
     column that has many values in a group.
     """
     dependent = _determined(items, group)
     known = list(group)  # not a set: a subquery has no hash
-    exprs = (
-        [t.expr for t in targets]
-        + [o.expr for o in order]
-        + ([having] if having is not None else [])
-    )
-    for expr in exprs:
-        _check_arguments(expr, known)
-    for expr in exprs:
-        _check(expr, known, dependent)
+    shown = [*(t.expr for t in targets), *(o.expr for o in order), *distinct_on]
+    for exprs in (shown, [having] if having is not None else []):
+        for expr in exprs:
+            _check_arguments(expr, known)
+        for expr in exprs:
+            _check(expr, known, dependent)
 
 
 def _check_arguments(expr: Expr, known: Sequence[Expr]) -> None:

@@ -154,7 +154,7 @@ class Queries:
         grouped = bool(group) or sets or having is not None or calls.here.aggregates
         locking = self._locking(body, items)
         if grouped:
-            grouping.check(items, targets[:shown_count], group, having, order)
+            grouping.check(items, targets[:shown_count], group, having, order, distinct_on)
         self._check_locking(locking, grouped, distinct or bool(distinct_on))
         return Select(
             targets=tuple(targets),
@@ -321,7 +321,7 @@ class Queries:
             expr = self.binder.decided(self.binder.expr(node, scope))
         else:
             expr = targets[place].expr
-            grouping.no_aggregate(expr, "GROUP BY")
+            grouping.plain(expr, "GROUP BY")
         for one in parts_of(expr):
             resolve.operator("=", one.oid, one.oid, one.pos + 1)
         return expr

@@ -180,10 +180,13 @@ class Rel:
 
 @dataclass(slots=True)
 class Scope:
-    """What an expression may name. `width`: columns of the row so far."""
+    """What an expression may name. `width`: columns of the row so far. `hidden`: what stands in the
+    statement and may not be named here.
+    """
 
     parent: Scope | None = None
     rels: list[Rel] = field(default_factory=list)
+    hidden: list[Rel] = field(default_factory=list)
     ctes: dict[str, Cte] = field(default_factory=dict)
     width: int = 0
 
@@ -257,14 +260,24 @@ class Scope:
             level, scope = level + 1, scope.parent
 
     def _missing(self, name: str, pos: int) -> SqlError:
-        hidden = [r for r in self.rels if r.base == name and r.alias != name]
-        if hidden:
-            return SqlError(
-                UNDEFINED_TABLE,
-                f'invalid reference to FROM-clause entry for table "{name}"',
-                hint=f'Perhaps you meant to reference the table alias "{hidden[0].alias}".',
-                position=pos,
-            )
+        scope: Scope | None = self
+        while scope is not None:
+            for rel in (*scope.rels, *scope.hidden):
+                if name not in (rel.base, rel.alias if rel.named else ""):
+                    continue
+                hint = (
+                    f'Perhaps you meant to reference the table alias "{rel.alias}".'
+                    if rel in scope.rels
+                    else f'There is an entry for table "{rel.alias}", but it cannot be referenced '
+                    "from this part of the query."
+                )
+                return SqlError(
+                    UNDEFINED_TABLE,
+                    f'invalid reference to FROM-clause entry for table "{name}"',
+                    hint=hint,
+                    position=pos,
+                )
+            scope = scope.parent
         return SqlError(
             UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
         )

@@ -197,3 +197,190 @@ select sum(a) filter (where (select max(x) from u) > 0) from t
 select b from t group by b having sum(a) filter (where count(*) > 1) > 1
 select 1 + count(*) from t group by 1
 select sum(a) over () filter (where true) from t
+select * from t limit count(*)
+select * from t limit grouping(t.a)
+select * from t limit row_number() over ()
+select * from t limit generate_series(1, 3)
+select * from t offset count(*)
+select * from t offset grouping(t.a)
+select * from t offset row_number() over ()
+select * from t offset generate_series(1, 3)
+select t.a from t, lateral generate_series(1, count(*)) s
+select t.a from t, lateral generate_series(1, grouping(t.a)) s
+select t.a from t, lateral generate_series(1, row_number() over ()) s
+select t.a from t, lateral generate_series(1, generate_series(1, 3)) s
+select * from generate_series(1, count(*)) s
+select * from generate_series(1, grouping(t.a)) s
+select * from generate_series(1, row_number() over ()) s
+select * from generate_series(1, generate_series(1, 3)) s
+insert into t (a) values (count(*))
+insert into t (a) values (grouping(t.a))
+insert into t (a) values (row_number() over ())
+insert into t (a) values (generate_series(1, 3))
+update t set a = count(*)
+update t set a = grouping(t.a)
+update t set a = row_number() over ()
+update t set a = generate_series(1, 3)
+delete from t where a = count(*)
+delete from t where a = grouping(t.a)
+delete from t where a = row_number() over ()
+delete from t where a = generate_series(1, 3)
+delete from t returning count(*)
+delete from t returning grouping(t.a)
+delete from t returning row_number() over ()
+delete from t returning generate_series(1, 3)
+insert into t (a) values (1) on conflict (a) do update set a = count(*)
+insert into t (a) values (1) on conflict (a) do update set a = grouping(t.a)
+insert into t (a) values (1) on conflict (a) do update set a = row_number() over ()
+insert into t (a) values (1) on conflict (a) do update set a = generate_series(1, 3)
+insert into t (a) values (1) on conflict (a) do update set a = 1 where t.a = count(*)
+insert into t (a) values (1) on conflict (a) do update set a = 1 where t.a = grouping(t.a)
+insert into t (a) values (1) on conflict (a) do update set a = 1 where t.a = row_number() over ()
+insert into t (a) values (1) on conflict (a) do update set a = 1 where t.a = generate_series(1, 3)
+select a from t having count(*) > 1
+select a from t having grouping(t.a) > 1
+select a from t having row_number() over () > 1
+select a from t having generate_series(1, 3) > 1
+select a from t where count(*) > 1
+select a from t where grouping(t.a) > 1
+select a from t where row_number() over () > 1
+select a from t where generate_series(1, 3) > 1
+select t.a from t join u on count(*) > 1
+select t.a from t join u on grouping(t.a) > 1
+select t.a from t join u on row_number() over () > 1
+select t.a from t join u on generate_series(1, 3) > 1
+select a from t group by a, count(*)
+select a from t group by a, grouping(t.a)
+select a from t group by a, row_number() over ()
+select a from t group by a, generate_series(1, 3)
+select sum(a) over (partition by count(*)) from t
+select sum(a) over (partition by grouping(t.a)) from t
+select sum(a) over (partition by row_number() over ()) from t
+select sum(a) over (partition by generate_series(1, 3)) from t
+select sum(a) over (order by a rows count(*) preceding) from t
+select sum(a) over (order by a rows grouping(t.a) preceding) from t
+select sum(a) over (order by a rows row_number() over () preceding) from t
+select sum(a) over (order by a rows generate_series(1, 3) preceding) from t
+select sum(count(*)) from t
+select sum(grouping(t.a)) from t
+select sum(row_number() over ()) from t
+select sum(generate_series(1, 3)) from t
+select sum(a order by count(*)) from t
+select sum(a order by grouping(t.a)) from t
+select sum(a order by row_number() over ()) from t
+select sum(a order by generate_series(1, 3)) from t
+select distinct on (count(*)) a from t
+select distinct on (grouping(t.a)) a from t
+select distinct on (row_number() over ()) a from t
+select distinct on (generate_series(1, 3)) a from t
+select a from t order by count(*)
+select a from t order by grouping(t.a)
+select a from t order by row_number() over ()
+select a from t order by generate_series(1, 3)
+select coalesce(count(*), 1) from t
+select coalesce(grouping(t.a), 1) from t
+select coalesce(row_number() over (), 1) from t
+select coalesce(generate_series(1, 3), 1) from t
+select case when a = 1 then count(*) end from t
+select case when a = 1 then grouping(t.a) end from t
+select case when a = 1 then row_number() over () end from t
+select case when a = 1 then generate_series(1, 3) end from t
+values (count(*))
+values (grouping(t.a))
+values (row_number() over ())
+values (generate_series(1, 3))
+select lag(count(*)) over () from t
+select lag(grouping(t.a)) over () from t
+select lag(row_number() over ()) over () from t
+select lag(generate_series(1, 3)) over () from t
+select percentile_cont(count(*)) within group (order by a) from t
+select percentile_cont(grouping(t.a)) within group (order by a) from t
+select percentile_cont(row_number() over ()) within group (order by a) from t
+select percentile_cont(generate_series(1, 3)) within group (order by a) from t
+merge into t using u on t.a = count(*) when matched then delete
+merge into t using u on t.a = grouping(t.a) when matched then delete
+merge into t using u on t.a = row_number() over () when matched then delete
+merge into t using u on t.a = generate_series(1, 3) when matched then delete
+merge into t using u on t.a = u.a when matched and count(*) > 1 then delete
+merge into t using u on t.a = u.a when matched and grouping(t.a) > 1 then delete
+merge into t using u on t.a = u.a when matched and row_number() over () > 1 then delete
+merge into t using u on t.a = u.a when matched and generate_series(1, 3) > 1 then delete
+merge into t using u on t.a = u.a when matched then update set a = count(*)
+merge into t using u on t.a = u.a when matched then update set a = grouping(t.a)
+merge into t using u on t.a = u.a when matched then update set a = row_number() over ()
+merge into t using u on t.a = u.a when matched then update set a = generate_series(1, 3)
+merge into t using u on t.a = u.a when not matched then insert (a) values (count(*))
+merge into t using u on t.a = u.a when not matched then insert (a) values (grouping(t.a))
+merge into t using u on t.a = u.a when not matched then insert (a) values (row_number() over ())
+merge into t using u on t.a = u.a when not matched then insert (a) values (generate_series(1, 3))
+select (select count(*)) from t
+select (select grouping(t.a)) from t
+select (select row_number() over ()) from t
+select (select generate_series(1, 3)) from t
+select count(*) union select 1 order by 1
+select grouping(t.a) union select 1 order by 1
+select row_number() over () union select 1 order by 1
+select generate_series(1, 3) union select 1 order by 1
+select * from (values (count(*))) v
+select * from (values (grouping(t.a))) v
+select * from (values (row_number() over ())) v
+select * from (values (generate_series(1, 3))) v
+select array[count(*)] from t
+select array[grouping(t.a)] from t
+select array[row_number() over ()] from t
+select array[generate_series(1, 3)] from t
+select a from t where a in (count(*))
+select a from t where a in (grouping(t.a))
+select a from t where a in (row_number() over ())
+select a from t where a in (generate_series(1, 3))
+select a from t where a = any (array[count(*)])
+select a from t where a = any (array[grouping(t.a)])
+select a from t where a = any (array[row_number() over ()])
+select a from t where a = any (array[generate_series(1, 3)])
+select * from t, (select t.a) x
+select * from t join (select t.b from u) z on true
+select * from t left join lateral (select t.a) x on true, (select x.a) y
+insert into t (a) values (t.a)
+insert into t (a) select t.a
+insert into t (a) select u.x from u where t.a = 1
+insert into t as v (a) values (v.a)
+insert into t as v (a) values (t.a)
+update t set a = 1 from (select t.a) x
+update t as v set a = t.a
+delete from t using (select t.b) x where true
+select (select u.x) from t
+select t.a from t x
+select x.a from t, u where x.a = 1
+select * from (select * from t) x where t.a = 1
+select * from u, lateral (select t.a) x, t
+select * from t union select t.a, null, null, null, null from u
+insert into t (a) values (generate_series(1, 3) + 1)
+insert into t (a, b) values (generate_series(1, 3), 'x')
+insert into t (a, b) values (generate_series(1, 3), $1)
+insert into t (a, b) values (unnest(array[1, 2]), unnest(array['a', 'b'])) returning b
+insert into t (a) values (generate_series(1, 3)), (1)
+insert into t (a, b) values (generate_series(1, 3), count(*))
+insert into t (a, b) values (generate_series(1, 3), row_number() over ())
+insert into t (a, b) values (generate_series(1, 3), 'x', 1)
+insert into t (a, b) values (generate_series(1, 3))
+insert into t values (generate_series(1, 3))
+select distinct on (b) a from t group by a
+select sum(rank() over ()) over () from t
+select lag(max(max(a))) over () from t
+select lag(sum(a) filter (where row_number() over () > 1)) over () from t
+select sum(a) over (order by a groups count(*) following) from t
+select sum(a) over (order by a range count(*) following) from t
+select sum(a) over (order by a rows row_number() over () following) from t
+select sum(a) over (order by a rows between 1 preceding and (select max(x) from u) following) from t
+select string_agg(b, ',' order by max(a)) from t
+select percentile_cont(0.5) within group (order by generate_series(1, 3)) from t
+select percentile_cont(0.5) within group (order by max(a)) from t
+select percentile_cont(max(a)) within group (order by a) from t
+select * from rows from (generate_series(1, 2), generate_series(1, max(1))) r
+select * from unnest(array[count(*)]) r
+select * from abs(generate_series(1, 3)) r
+select * from generate_series(1, (select max(a)::int from t)) r
+select row_number() over () from t group by 1
+select row_number() over () as x from t group by x
+insert into t (a, b) values (generate_series(1, 3), default)
+insert into t (a, b) select 1
