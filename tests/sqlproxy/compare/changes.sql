@@ -177,3 +177,13 @@ with d as (delete from pair where a < 3 returning *), s as (select * from d wher
 with d as (delete from pair where a = 2 returning *), i as (insert into pair select a, b, 'again' from d returning *) select count(*), min(v) from i ;; select count(*), min(v) from pair where a = 2
 with u as (update pair set v = 'x' where a = 1 and b = 2 returning *) insert into pair select a + 100, b, v from u returning * ;; select * from pair where a in (1, 101) order by a, b
 with u as (update pair set v = 'x' where a = 1 and b = 2 returning *) insert into pair select a, b, v from u
+insert into dept (id, name) values (generate_series(70, 72), 'n' || generate_series(1, 3)) ;; select id, name from dept where id >= 70 order by id
+insert into dept values (generate_series(70, 72), 'n' || generate_series(1, 2), 5) returning id, name, budget
+insert into seq values (default, unnest(array['a', 'b', null]), default, 3) returning v, at, n
+insert into seq (v, n) values (generate_series(1, 3)::text, default) returning v, at, n
+insert into seq (v, n) values ('x', generate_series(-1, 1))
+insert into dept (id, name) values (generate_series(1, 3), 'n') on conflict (id) do update set name = excluded.name || dept.name returning id, name
+insert into dept (id, name) values (generate_series(1, 0), 'n') returning id
+insert into dept (id, name) values (generate_series(70, 71), (select name from dept where id = 1) || generate_series(1, 2)) returning id, name
+insert into dept (id, name) values (unnest(array[80, 81]), name)
+with a as (insert into dept (id, name) values (generate_series(70, 72), generate_series(1, 3)::text) returning id) select count(*), sum(id) from a
