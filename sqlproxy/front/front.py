@@ -60,6 +60,15 @@ from sqlproxy.values.words import words
 
 _SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
 _QUERIES: Final = frozenset(("SelectStmt",))
+_APART: Final = (
+    (0x02, 0x04, "SCROLL and NO SCROLL"),
+    (0x10, 0x08, "ASENSITIVE and INSENSITIVE"),
+)  # options of a cursor
+_READ_ONLY: Final = (
+    (0x20, "0A000", "DECLARE CURSOR WITH HOLD ... {} is not supported", "Holdable"),
+    (0x02, "0A000", "DECLARE SCROLL CURSOR ... {} is not supported", "Scrollable"),
+    (0x08, "42P11", "DECLARE INSENSITIVE CURSOR ... {} is not valid", "Insensitive"),
+)
 _WITH_PARAMETERS: Final = (s.Statement, s.DeclareCursor, s.Explain)
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
 _DEFINES: Final = words(
@@ -386,6 +395,16 @@ class _Bind:
             raise SqlError(
                 "0A000", "DECLARE CURSOR must not contain data-modifying statements in WITH"
             )
+        for one, other, both in _APART:
+            if options & one and options & other:
+                raise SqlError("42P11", f"cannot specify both {both}")
+        for bit, state, refusal, kind in _READ_ONLY if query.locking else ():
+            if options & bit:
+                raise SqlError(
+                    state,
+                    refusal.format(f"FOR {query.locking[0].strength.upper()}"),
+                    detail=f"{kind} cursors must be READ ONLY.",
+                )
         scroll = True if options & 0x2 else False if options & 0x4 else None
         return s.DeclareCursor(
             body["portalname"], query, bool(options & 0x20), scroll, bool(options & 0x1)

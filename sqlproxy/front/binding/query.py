@@ -661,25 +661,23 @@ class Queries:
         inner = Scope(parent=scope)
         inner_ctes = self.with_clause(body.get("withClause"), inner)
         left = self.select(body["larg"], inner)
-        columns = _renamed(output(left), names, name, at(part))
+        own = tuple(replace(column, table=0, attribute=0) for column in output(left))
+        columns = _renamed(own, names, name, at(part))
         inner.ctes[name] = Cte(name, None, columns, recursive=True)
         right = self.select(body["rarg"], inner, decide=False)
         recursing.check_aggregates(name, right)
-        for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=False), 1):
-            if (
-                b.expr.oid != oids.UNKNOWN
-                and resolve.common_type([a.expr.oid, b.expr.oid], "UNION") != a.expr.oid
-            ):
-                raise SqlError(
-                    DATATYPE_MISMATCH,
-                    f'recursive query "{name}" column {i} has type {format_type(a.expr.oid)} in '
-                    f"non-recursive "
-                    f"term but type {format_type(b.expr.oid)} overall",
-                    hint="Cast the output of the non-recursive term to the correct type.",
-                    position=a.expr.pos + 1,
-                )
         with self._level():
             whole = self.combined(body, "union", left, right, inner, True)
+        for i, (one, overall) in enumerate(zip(left.targets, whole.targets, strict=True), 1):
+            has, gets = (format_type(of.expr.oid, of.expr.typmod) for of in (one, overall))
+            if has != gets:
+                raise SqlError(
+                    DATATYPE_MISMATCH,
+                    f'recursive query "{name}" column {i} has type {has} in non-recursive term '
+                    f"but type {gets} overall",
+                    hint="Cast the output of the non-recursive term to the correct type.",
+                    position=one.expr.pos + 1,
+                )
         whole = replace(
             whole,
             tree={"SelectStmt": body},

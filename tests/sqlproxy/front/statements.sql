@@ -384,3 +384,28 @@ select row_number() over () from t group by 1
 select row_number() over () as x from t group by x
 insert into t (a, b) values (generate_series(1, 3), default)
 insert into t (a, b) select 1
+declare c cursor with hold for select a from t for update
+declare c scroll cursor for select a from t for share
+declare c insensitive cursor for select a from t for no key update
+declare c scroll no scroll cursor for select 1
+declare c insensitive asensitive cursor for select 1
+declare c insensitive scroll cursor with hold for select 1
+declare c no scroll cursor for select a from t for key share
+with recursive r(a) as (select 'x'::varchar(3) union all select 'y' from r) select * from r
+with recursive r(a) as (select 'x'::varchar(3) union all select a from r) select * from r
+with recursive r(a) as (select 'x'::varchar(3) union all select a || 'y' from r) select * from r
+with recursive r(a) as (select 1::numeric(5, 2) union all select a + 1 from r where a < 5) select * from r
+with recursive r(a) as (select 1::numeric(5, 2) union all select (a + 1)::numeric(5, 2) from r where a < 5) select * from r
+with recursive r(a) as (select 1 union all select a + 1.5 from r) select * from r
+with recursive r(a) as (select 1 union all select a + 1::int8 from r) select * from r
+with recursive r(a) as (select null union all select a from r) select * from r
+with recursive r(a) as (select 'x' union all select a || 'y' from r where length(a) < 5) select * from r
+with recursive r(a) as (select c from t union all select c + 1 from r, t) select * from r
+with recursive r(a) as (select v from u union select b::varchar(10) from t, r) select * from r
+with recursive r(a) as (select v from u union select b from t, r) select * from r
+with recursive r(a) as (values (1), (2) union all select a + 1 from r where a < 9) select * from r
+with recursive r(a, b) as (select 1 union all select a, a from r) select * from r
+with recursive r(a) as (select 1 union all select 'x' from r) select * from r
+with recursive r(a) as (select array[1] union all select a || 1 from r) select * from r
+with recursive r(a) as (select 1::int2 union all select a from r) select * from r
+with recursive r(a) as (select 1 union all select now() from r) select * from r

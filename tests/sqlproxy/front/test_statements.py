@@ -24,7 +24,7 @@ def answer(text: str) -> list[Any]:
     except SqlError as error:
         return [error.sqlstate, error.message, error.position]
     fields = None
-    if bound.fields:
+    if getattr(bound, "fields", ()):
         fields = [[f.name, f.oid, f.typmod, TABLES[f.table], f.column] for f in bound.fields]
     return [list(bound.parameters), fields]
 
