@@ -13,36 +13,26 @@ import itertools
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from subprocess import PIPE
 
 import msgpack
 import pytest
 
 import kvorum
 from kv.base.methods import PING, STATS
-from kv.base.rpc import FrameDecoder, FrameEncoder, Hello
-from tests.kit.machine import free_port_base
+from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
+from tests.processes.neighbour import HELLO, connect
 
 PATIENCE_MS = 200.0
 ATTACK_S = 2.5
 TRIES = 3  # a neighbour that the machine does not let run sees what the loop did meanwhile, too
 BODY_BYTES = 23 << 20
-_HELLO = FrameEncoder().message(Hello().to_wire())
-_PING_HTTP = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 Attack = Callable[[int, threading.Event], None]
-
-
-def computed_ms(pid: int) -> float:
-    """What the loop's thread of a process has computed since its start."""
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
-
-
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=10)
 
 
 def send(port: int, data: bytes, done: threading.Event, *, read: bool = True) -> None:
@@ -83,7 +73,7 @@ def many(count: int, one: Callable[[], object]) -> None:
 
 
 def native(*bodies: bytes, connections: int = 1, read: bool = True) -> Attack:
-    data = _HELLO + b"".join(frame(body) for body in bodies)
+    data = HELLO + b"".join(frame(body) for body in bodies)
     return lambda base, done: many(connections, lambda: send(base, data, done, read=read))
 
 
@@ -201,54 +191,6 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 }
 
 
-class Neighbour:
-    """Pings by the native port and over HTTP in turns, each on a connection of its own."""
-
-    def __init__(self, base: int, pid: int) -> None:
-        self._pid = pid
-        self._native, self._http = connect(base), connect(base + 2)
-        for sock in (self._native, self._http):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.settimeout(30)
-        self._decoder = FrameDecoder()
-        self._rids = itertools.count(1)
-        self._native.sendall(_HELLO)
-        self._answer()
-        self.slowest_ms(iter([True, False]).__next__)  # what went on before is over
-
-    def _answer(self) -> None:
-        while self._decoder.pull() is None:
-            self._decoder.push(self._native.recv(65_536))
-
-    def _answer_http(self) -> None:
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            answer += self._http.recv(65_536)
-        head, _, body = answer.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        size = int(head[head.index(b"content-length: ") + 16 :].split(b"\r\n")[0])
-        while len(body) < size:
-            body += self._http.recv(65_536)
-
-    def slowest_ms(self, while_: Callable[[], bool]) -> tuple[float, float]:
-        native = http = 0.0
-        while while_():
-            began = computed_ms(self._pid)
-            self._native.sendall(FrameEncoder().message([[next(self._rids), PING, 0]]))
-            self._answer()
-            middle = computed_ms(self._pid)
-            self._http.sendall(_PING_HTTP)
-            self._answer_http()
-            native = max(native, middle - began)
-            http = max(http, computed_ms(self._pid) - middle)
-            time.sleep(0.005)
-        return native, http
-
-    def close(self) -> None:
-        self._native.close()
-        self._http.close()
-
-
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with NodeProcess(tmp_path_factory.mktemp("node") / "data", free_port_base()) as node:
@@ -258,18 +200,25 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield node
 
 
-def attacked(node: NodeProcess, attack: Attack) -> tuple[float, float]:
+def attacked(node: NodeProcess, attack: Attack) -> list[float]:
     """The slowest pings of a neighbour, in ms, by the native port and over HTTP."""
-    neighbour, done = Neighbour(node.base, node.spawned), threading.Event()
+    done = threading.Event()
     attacker = threading.Thread(target=attack, args=(node.base, done), daemon=True)
-    ends = time.monotonic() + ATTACK_S
-    attacker.start()
-    try:
-        return neighbour.slowest_ms(lambda: time.monotonic() < ends)
-    finally:
-        done.set()
-        attacker.join()
-        neighbour.close()
+    command = [sys.executable, "-m", "tests.processes.neighbour", str(node.base), str(node.spawned)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True) as neighbour:
+        assert neighbour.stdout
+        assert neighbour.stdin
+        try:
+            assert neighbour.stdout.readline() == "ready\n"
+            attacker.start()
+            attacker.join(ATTACK_S)
+            neighbour.stdin.close()
+            found: list[float] = json.loads(neighbour.stdout.readline())
+        finally:
+            done.set()
+            neighbour.kill()
+    attacker.join()
+    return found
 
 
 @pytest.mark.slow
