@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -123,6 +124,7 @@ def _calm() -> None:
     if not gc.get_freeze_count():
         gc.freeze()
     cycles.calm()
+    logging.getLogger().setLevel(logging.WARNING)  # a program within a test has set another
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

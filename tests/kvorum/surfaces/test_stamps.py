@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
-import resource
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -267,26 +267,33 @@ def test_e7_what_did_not_fit_is_said_in_the_log(tmp_path: Path) -> None:
 
 
 def test_e7_a_disk_that_is_full_costs_lines_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half lines, a gap that nobody sees, or four lines a second of the node's own log, which is on
     that disk, too.
     """
-    path, before = tmp_path / "log", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path, write = tmp_path / "log", os.write
     log = stamp_log(path)
     log.open()
+
+    def full(fd: int, data: memoryview) -> int:
+        """Of this file alone: a limit of the process would be one of all nodes in it."""
+        there = os.fstat(fd)
+        if not os.path.samestat(there, path.stat()):
+            return write(fd, data)
+        if there.st_size >= 2_500:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: 2_500 - there.st_size])
 
     async def some(first: int) -> None:
         for number in range(first, first + 10):
             log.add(a_stamp(number))
         await log.flush()
 
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_500, before[1]))
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
         for first in range(0, 200, 10):
             asyncio.run(some(first))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(caplog.records) == 1, [record.getMessage() for record in caplog.records]
     asyncio.run(some(200))
     asyncio.run(log.close())
