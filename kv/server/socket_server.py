@@ -605,7 +605,15 @@ class ServerConnection(asyncio.Protocol):
         """
         if self._paused and not self._delivering and self._open:
             self._delivering = True
-            self._server.timers.call_soon(self._deliver)
+            self._server.timers.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Of all that may go on in one pass, who has much to do waits for others that have."""
+        much = self._decoder.buffered > _LITTLE_BYTES or len(self._rest) > TURN_REQUESTS_MAX
+        if much and not self._server.turns.claim():
+            self._wait_for_turn()
+        else:
+            self._deliver()
 
     # -- out: kv.server.dispatcher.Connection
 
