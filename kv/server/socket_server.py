@@ -609,8 +609,9 @@ class ServerConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Of all that may go on in one pass, who has much to do waits for others that have."""
-        much = self._decoder.buffered > _LITTLE_BYTES or len(self._rest) > TURN_REQUESTS_MAX
-        if much and not self._server.turns.claim():
+        whole = self._decoder.complete and self._decoder.buffered > _LITTLE_BYTES
+        much = whole or len(self._rest) > TURN_REQUESTS_MAX
+        if self._open and much and not self._server.turns.claim():
             self._wait_for_turn()
         else:
             self._deliver()

@@ -398,7 +398,7 @@ class _Bind:
         for one, other, both in _APART:
             if options & one and options & other:
                 raise SqlError("42P11", f"cannot specify both {both}")
-        for bit, state, refusal, kind in _READ_ONLY if query.locking else ():
+        for bit, state, refusal, kind in _READ_ONLY if query.locking and query.items else ():
             if options & bit:
                 raise SqlError(
                     state,

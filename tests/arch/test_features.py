@@ -21,7 +21,7 @@ ROW = re.compile(rf"\| ([A-Z]\d{{1,2}}) \| ([^|]+) \| ({LINK}(?:, {LINK}){{0,2}}
 SLOW = re.compile(r"mark\.slow\b")
 # Its decorators, line by line, and the ids in its name. Parsing all tests takes seconds.
 WITH_IDS = re.compile(
-    r"^((?:@.*\n(?:[ )\]].*\n)*)*)(?:async )?def test((?:_[a-z]\d{1,2})+)(?=_)", re.M
+    r"^((?:[@#].*\n(?:[ )\]].*\n)*)*)(?:async )?def test((?:_[a-z]\d{1,2})+)(?=_)", re.M
 )
 HEAD = ["| id | what works | tests |", "|---|---|---|"]
 

@@ -61,9 +61,12 @@ class Neighbour:
         while len(body) < size:
             body += self._http.recv(65_536)
 
-    def slowest_ms(self, while_: Callable[[], bool]) -> tuple[float, float]:
+    def slowest_ms(self, while_: Callable[[], bool]) -> tuple[float, float, int]:
+        """And how many of both there were."""
         native = http = 0.0
+        pings = 0
         while while_():
+            pings += 1
             began = computed_ms(self._pid)
             self._native.sendall(FrameEncoder().message([[next(self._rids), PING, 0]]))
             self._answer()
@@ -73,7 +76,7 @@ class Neighbour:
             native = max(native, middle - began)
             http = max(http, computed_ms(self._pid) - middle)
             time.sleep(0.005)
-        return native, http
+        return native, http, pings
 
 
 def main() -> None:

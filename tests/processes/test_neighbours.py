@@ -200,8 +200,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield node
 
 
-def attacked(node: NodeProcess, attack: Attack) -> list[float]:
-    """The slowest pings of a neighbour, in ms, by the native port and over HTTP."""
+def attacked(node: NodeProcess, attack: Attack) -> float:
+    """The slowest ping of a neighbour, in ms, by the native port or over HTTP."""
     done = threading.Event()
     attacker = threading.Thread(target=attack, args=(node.base, done), daemon=True)
     command = [sys.executable, "-m", "tests.processes.neighbour", str(node.base), str(node.spawned)]
@@ -211,14 +211,15 @@ def attacked(node: NodeProcess, attack: Attack) -> list[float]:
         try:
             assert neighbour.stdout.readline() == "ready\n"
             attacker.start()
-            attacker.join(ATTACK_S)
+            done.wait(ATTACK_S)  # also if the node has ended it soon: what it left is measured, too
             neighbour.stdin.close()
-            found: list[float] = json.loads(neighbour.stdout.readline())
+            native, http, pings = json.loads(neighbour.stdout.readline())
         finally:
             done.set()
             neighbour.kill()
     attacker.join()
-    return found
+    assert pings > 2, "it was not measured"
+    return float(max(native, http))
 
 
 @pytest.mark.slow
@@ -228,7 +229,7 @@ def test_a_neighbour_is_answered_under_attack(node: NodeProcess, name: str) -> N
     """One client's attack keeps others waiting for more than a blink, or ends the node."""
     slowest = PATIENCE_MS
     for _ in range(TRIES):
-        slowest = min(slowest, max(attacked(node, ATTACKS[name]())))
+        slowest = min(slowest, attacked(node, ATTACKS[name]()))
         if slowest < PATIENCE_MS:
             break
     assert slowest < PATIENCE_MS

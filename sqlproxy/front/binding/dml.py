@@ -201,8 +201,12 @@ class Writes:
         select = self.queries.select({"targetList": nodes}, scope, decide=False)
         for target in select.targets:
             plain(target.expr, "VALUES")
-        fitting = self._fit(columns, named, len(items), select.targets[-1].expr)
-        return select, tuple(compress(fitting, given))
+        defaults = len(items) - len(nodes)
+        if defaults and len(select.targets) != len(nodes):
+            raise unsupported("DEFAULT beside the fields of a row")
+        count = len(select.targets) + defaults
+        fitting = self._fit(columns, named, count, select.targets[-1].expr)
+        return select, tuple(compress(fitting, given)) if defaults else fitting
 
     def _insert_rows(
         self, source: Node, columns: tuple[TableColumn, ...], named: Sequence[Node], scope: Scope
@@ -707,7 +711,7 @@ def _sets(source: Node) -> Sequence[Node]:
     """The values of a row of VALUES that calls what returns a set; none: it is no such row."""
     lists = source.get("valuesLists", ())
     items: Sequence[Node] = lists[0]["List"]["items"] if len(lists) == 1 else ()
-    names = (strings(call["funcname"])[-1] for item in items for call in find(item, "FuncCall"))
+    names = (strings(call["funcname"])[-1] for call in find(items, "FuncCall", but="SubLink"))
     return items if any(p.returns_set for name in names for p in FUNCTIONS.get(name, ())) else ()
 
 

@@ -61,6 +61,7 @@ _KEYS: Final = {
 }
 """Of the system's tables whose key is not their column oid."""
 _NESTED_VIEWS_MAX: Final = 32
+_TOP_LEVEL: Final = "set-returning functions must appear at top level of FROM"
 _CHANGES: Final = ("insert", "update", "delete", "merge")
 SEQUENCE_COLUMNS: Final = (
     ("last_value", oids.INT8),
@@ -432,7 +433,7 @@ class FromItems:
             with self.queries.within(IN_FROM):
                 call = self.binder.expr(items[0], self._seen(scope, True))
             here.sets = sets
-            no_sets(children(call), "set-returning functions must appear at top level of FROM", "")
+            no_sets(children(call), _TOP_LEVEL, "")
             declared = body.get("coldeflist") if len(functions) == 1 else None
             if len(items) > 1 and items[1]:
                 declared = items[1]["List"]["items"]
@@ -460,10 +461,14 @@ class FromItems:
         if kind != "FuncCall":
             return None
         inlining = self.binder.calls.inlining
+        here = self.binder.calls.here
+        sets = here.sets
         with self.queries.within(IN_FROM):
             chosen = inlining.chosen(strings(part["funcname"]), part, self._seen(scope, True))
+        here.sets = sets
         if chosen is None or not chosen.function.columns:
             return None
+        no_sets(chosen.args, _TOP_LEVEL, "")
         if body.get("ordinality") or body.get("coldeflist") or (len(items) > 1 and items[1]):
             raise unsupported("WITH ORDINALITY and column lists of users' functions", are=True)
         select = inlining.rows(chosen, self.queries.select, self.queries.with_targets)
@@ -539,6 +544,7 @@ class FromItems:
             outer = Scope(
                 parent=scope.parent,
                 rels=[*left_rels, *right_rels],
+                hidden=scope.rels[:before],
                 ctes=scope.ctes,
                 width=scope.width,
             )

@@ -22,7 +22,7 @@ from kv.base.limits import SQL_INLINED_DEPTH_MAX, SQL_INLINED_MAX
 from sqlproxy.front.binding.casting import Coercer
 from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Rel, Scope
-from sqlproxy.front.bound.exprs import Call, Case, Const, Expr, IsNull, Logic, walk
+from sqlproxy.front.bound.exprs import Call, Case, Cast, Const, Expr, IsNull, Logic, walk
 from sqlproxy.front.bound.statements import Select, SubQuery, Target
 from sqlproxy.front.syntax.syntax import Node, at, find, parse_expression, strings, unwrap, whole
 from sqlproxy.front.types import resolve
@@ -205,6 +205,7 @@ class Inlining:
             found = self._casts.coerce(bound, one.result, ASSIGNMENT, 0)
             if found is None:
                 raise _mismatch(one.result, bound.oid)
+            found = _plain(found)
             return _strict(found, args) if one.strict else found
 
     def rows(
@@ -244,7 +245,7 @@ class Inlining:
                 expr = self._casts.coerce(target.expr, oid, ASSIGNMENT, 0)
                 if expr is None:
                     raise _mismatch(oid, target.expr.oid)
-                targets.append(Target(expr, name))
+                targets.append(Target(_plain(expr), name))
             return with_targets(found, targets)
 
     @contextmanager
@@ -393,6 +394,11 @@ def _check_used(one: SqlFunction, args: Sequence[Expr], tree: Node, *, nested: b
                 f"a volatile argument of {one.title}, which does not use it just once",
                 hint="Compute it in a subquery in FROM first.",
             )
+
+
+def _plain(expr: Expr) -> Expr:
+    """What a function returns has no length and no scale."""
+    return expr if expr.typmod < 0 else Cast(oid=expr.oid, arg=expr, how="relabel", pos=expr.pos)
 
 
 def _strict(expr: Expr, args: Sequence[Expr]) -> Expr:

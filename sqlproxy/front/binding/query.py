@@ -670,7 +670,8 @@ class Queries:
             whole = self.combined(body, "union", left, right, inner, True)
         for i, (one, overall) in enumerate(zip(left.targets, whole.targets, strict=True), 1):
             has, gets = (format_type(of.expr.oid, of.expr.typmod) for of in (one, overall))
-            if has != gets:
+            same = self.items.views and one.expr.oid == overall.expr.oid  # one that was made before
+            if has != gets and not same:
                 raise SqlError(
                     DATATYPE_MISMATCH,
                     f'recursive query "{name}" column {i} has type {has} in non-recursive term '

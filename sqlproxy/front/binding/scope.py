@@ -262,12 +262,12 @@ class Scope:
     def _missing(self, name: str, pos: int) -> SqlError:
         scope: Scope | None = self
         while scope is not None:
-            for rel in (*scope.rels, *scope.hidden):
-                if name not in (rel.base, rel.alias if rel.named else ""):
+            for i, rel in enumerate((*scope.rels, *scope.hidden)):
+                if name not in (rel.base, rel.alias):
                     continue
                 hint = (
                     f'Perhaps you meant to reference the table alias "{rel.alias}".'
-                    if rel in scope.rels
+                    if i < len(scope.rels) and rel.named and rel.alias != name
                     else f'There is an entry for table "{rel.alias}", but it cannot be referenced '
                     "from this part of the query."
                 )

@@ -259,15 +259,15 @@ def _is_void(node: Node, oids: Sequence[int]) -> bool:
     return 1 <= number <= len(oids) and oids[number - 1] == VOID
 
 
-def find(node: object, kind: str) -> Iterator[Node]:
-    """The fields of every node of a kind, anywhere inside."""
+def find(node: object, kind: str, *, but: str = "") -> Iterator[Node]:
+    """The fields of every node of a kind, anywhere inside. `but`: a kind not to look into."""
     stack = [node]
     while stack:
         one = stack.pop()
         if isinstance(one, dict):
             if kind in one and isinstance(one[kind], dict):
                 yield one[kind]
-            stack.extend(one.values())
+            stack.extend(part for name, part in one.items() if name != but)
         elif isinstance(one, list):
             stack.extend(one)
 
