@@ -13,7 +13,7 @@ from sqlproxy.front.binding.binder import Binder, fields_of
 from sqlproxy.front.binding.functioncalls import IN_FROM, no_sets
 from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, SystemView, columns_of
 from sqlproxy.front.binding.typenames import type_of
-from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic, children
+from sqlproxy.front.bound.exprs import Call, Cast, Coalesce, Column, Expr, Logic, children
 from sqlproxy.front.bound.statements import (
     Change,
     CteItem,
@@ -41,6 +41,7 @@ from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,
+    DUPLICATE_COLUMN,
     INVALID_COLUMN_REFERENCE,
     INVALID_TABLE_DEFINITION,
     SYNTAX_ERROR,
@@ -499,6 +500,17 @@ class FromItems:
         self, call: Expr, node: Node, declared: Sequence[Node] | None, alias: str, body: Node
     ) -> list[ItemColumn]:
         if declared:
+            if call.oid != oids.RECORD or (isinstance(call, Call) and call.proc.out):
+                words = (
+                    'is only allowed for functions returning "record"'
+                    if call.oid != oids.RECORD
+                    else "is redundant for a function with OUT parameters"
+                )
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    f"a column definition list {words}",
+                    position=at(declared[0]["ColumnDef"]),
+                )
             found = []
             for part in declared:
                 column = part["ColumnDef"]
@@ -580,13 +592,28 @@ class FromItems:
     ) -> tuple[Expr, list[tuple[str, Expr]]]:
         conditions: list[Expr] = []
         merged: list[tuple[str, Expr]] = []
-        for name in using:
+        for i, name in enumerate(using):
+            if name in using[:i]:
+                raise SqlError(
+                    DUPLICATE_COLUMN,
+                    f'column name "{name}" appears more than once in USING clause',
+                )
             a, b = _only(name, left, "left"), _only(name, right, "right")
             conditions.append(self.binder.operator("=", a, b, 0))
             oid, both = self.binder.common([a, b], "JOIN/USING")
-            value = both[1] if kind == "right" else both[0]
-            if kind == "full":
-                value = Coalesce(oid=oid, args=tuple(both))
+            same = a.oid == b.oid and a.typmod == b.typmod
+            typmod = a.typmod if same else -1
+            sides = [
+                side if side.typmod == typmod else Cast(oid=oid, arg=side, how="relabel")
+                for side in both
+            ]
+            value = sides[kind == "right"]
+            if kind == "inner":  # one that is as it was, if there is such
+                value = next(
+                    (s for s, given in zip(sides, (a, b), strict=True) if s is given), value
+                )
+            elif kind == "full":
+                value = Coalesce(oid=oid, typmod=typmod, args=tuple(sides))
             merged.append((name, value))
         on = (
             conditions[0]

@@ -20,6 +20,7 @@ from sqlproxy.front.bound.exprs import (
     Aggregate,
     ArrayExpr,
     Call,
+    Cast,
     Column,
     Const,
     Expr,
@@ -28,6 +29,7 @@ from sqlproxy.front.bound.exprs import (
     RowExpr,
     Window,
     WindowSpec,
+    leftmost,
     parts_of,
     walk,
 )
@@ -85,6 +87,7 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
 _OF_DEFAULTS: Final = {int: oids.INT4, float: oids.FLOAT8, str: oids.JSONB, bool: oids.BOOL}
 _GROUPING_ARGS_MAX: Final = 31
 IN_FROM: Final = "functions in FROM"
+_USUAL: Final = WindowSpec()
 _VOID: Final = frozenset(
     {
         "pg_sleep",
@@ -517,6 +520,15 @@ class FunctionCalls:
         if distinct:
             for arg in (part for one in args for part in parts_of(one)):
                 resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
+            given = [*args, *(arg.arg for arg in args if isinstance(arg, Cast))]
+            for one in ordered:
+                if one.expr not in given:
+                    raise SqlError(
+                        INVALID_COLUMN_REFERENCE,
+                        "in an aggregate with DISTINCT, ORDER BY expressions must appear in "
+                        "argument list",
+                        position=leftmost(one.expr),
+                    )
         return Aggregate(
             oid=found.result,
             proc=found.proc,
@@ -577,6 +589,12 @@ class FunctionCalls:
             raise SqlError(
                 WRONG_OBJECT_TYPE,
                 f"{proc.name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
+                position=pos,
+            )
+        if "over" in body:
+            raise SqlError(
+                "0A000",
+                f"OVER is not supported for ordered-set aggregate {proc.name}",
                 position=pos,
             )
         self._place(False, pos)
@@ -647,6 +665,14 @@ class FunctionCalls:
                 raise SqlError(
                     WINDOWING_ERROR,
                     f'cannot override ORDER BY clause of window "{name}"',
+                    position=at(body),
+                )
+            if base.frame != _USUAL.frame:
+                alone = not order and "name" not in body and body["frameOptions"] == _USUAL.frame
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f'cannot copy window "{name}" because it has a frame clause',
+                    hint="Omit the parentheses in this OVER clause." if alone else "",
                     position=at(body),
                 )
         ends: dict[str, Expr] = {}

@@ -15,6 +15,7 @@ from sqlproxy.front.bound.exprs import (
     Order,
     Window,
     children,
+    leftmost,
     walk,
 )
 from sqlproxy.front.bound.statements import (
@@ -70,7 +71,7 @@ def _check_arguments(expr: Expr, known: Sequence[Expr]) -> None:
                     GROUPING_ERROR,
                     "arguments to GROUPING must be grouping expressions of the associated query "
                     "level",
-                    position=min((e.pos for e in walk(arg) if e.pos >= 0), default=-1) + 1,
+                    position=leftmost(arg),
                 )
 
 

@@ -155,7 +155,13 @@ class Queries:
         locking = self._locking(body, items)
         if grouped:
             grouping.check(items, targets[:shown_count], group, having, order, distinct_on)
-        self._check_locking(locking, grouped, distinct or bool(distinct_on))
+        self._check_locking(
+            locking,
+            ("DISTINCT clause", distinct or bool(distinct_on)),
+            ("GROUP BY clause", bool(group) or sets),
+            ("HAVING clause", having is not None),
+            ("aggregate functions", calls.here.aggregates),
+        )
         return Select(
             targets=tuple(targets),
             fields=self.fields(targets),
@@ -254,7 +260,7 @@ class Queries:
             if found and any(targets[i].expr != targets[found[0]].expr for i in found):
                 raise SqlError("42702", f'{clause} "{name}" is ambiguous', position=at(body))
             return found[0] if found else None
-        if kind == "A_Const" and not body.get("isnull"):
+        if kind == "A_Const":
             if "ival" not in body:
                 raise SqlError(SYNTAX_ERROR, f"non-integer constant in {clause}", position=at(body))
             number = body["ival"].get("ival", 0)
@@ -422,14 +428,13 @@ class Queries:
             )
         return tuple(found)
 
-    def _check_locking(self, locking: Sequence[Locking], grouped: bool, distinct: bool) -> None:
+    def _check_locking(self, locking: Sequence[Locking], *clauses: tuple[str, bool]) -> None:
         if not locking:
             return
         word = f"FOR {locking[0].strength.upper()} is not allowed with"
         calls = self.binder.calls
         for what, holds in (
-            ("DISTINCT clause", distinct),
-            ("aggregate functions", grouped),
+            *clauses,
             ("window functions", calls.here.windows),
             ("set-returning functions in the target list", calls.here.sets),
         ):

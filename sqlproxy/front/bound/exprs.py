@@ -381,6 +381,11 @@ def _inside(value: object) -> Iterator[Expr]:
         yield from (order.expr for order in value.order)
 
 
+def leftmost(expr: Expr) -> int:
+    """Where it begins, from 1 (PostgreSQL's exprLocation); 0: it is not known."""
+    return min((one.pos for one in walk(expr) if one.pos >= 0), default=-1) + 1
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and all inside, outermost first; not into subqueries."""
     stack = [expr]

@@ -232,6 +232,8 @@ def slice_of(
     part = value[max(first, 1) - 1 : max(last, 0)]
     if not rest:
         return part
+    if not all(isinstance(v, list) for v in part):
+        return []  # it has fewer dimensions
     inner = [slice_of(v, rest, row, env) for v in part]
     return None if any(v is None for v in inner) else [v for v in inner if v]
 

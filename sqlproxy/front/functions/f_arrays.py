@@ -234,7 +234,9 @@ def _trim(value: list[object], n: int) -> list[object]:
     return value[: len(value) - n]
 
 
-def _fill(item: object, sizes: list[int]) -> list[object]:
+def _fill(item: object, sizes: list[int] | None) -> list[object]:
+    if sizes is None:
+        raise SqlError("22004", "dimension array or low bound array cannot be null")
     if not sizes:
         return []
     if has_lists(sizes):
@@ -243,6 +245,8 @@ def _fill(item: object, sizes: list[int]) -> list[object]:
         raise SqlError("22004", "dimension values cannot be null")
     if len(sizes) > DIMENSIONS_MAX or any(s < 0 for s in sizes):
         raise SqlError("54000", f"array size exceeds the maximum allowed ({134_217_727})")
+    if not all(sizes):
+        return []
     elements(math.prod(sizes))
     inner = _fill(item, sizes[1:]) if len(sizes) > 1 else item
     return [inner for _ in range(sizes[0])]

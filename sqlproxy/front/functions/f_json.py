@@ -301,16 +301,22 @@ def _insert(text: str, path: Sequence[str | None], new: str, after: bool = False
 
 
 def _changed(
-    value: object, path: list[str | None], new: object, create: bool, insert: bool, after: bool
+    value: object,
+    path: list[str | None],
+    new: object,
+    create: bool,
+    insert: bool,
+    after: bool,
+    level: int = 1,
 ) -> Any:
     step, rest = path[0], path[1:]
     if step is None:
-        raise SqlError("22004", "path element at position 1 is null")
+        raise SqlError("22004", f"path element at position {level} is null")
     if isinstance(value, dict):
         out = dict(value)
         if rest:
             if step in out:
-                out[step] = _changed(out[step], rest, new, create, insert, after)
+                out[step] = _changed(out[step], rest, new, create, insert, after, level + 1)
         elif new is _MISSING:
             out.pop(step, None)
         elif step in out and insert:
@@ -325,8 +331,8 @@ def _changed(
     if not isinstance(value, list):
         return value
     if not re.fullmatch(r"[+-]?\d+", step):
-        raise SqlError("22P02", f'path element at position 1 is not an integer: "{step}"')
-    return _changed_list(list(value), int(step), rest, new, create, insert, after)
+        raise SqlError("22P02", f'path element at position {level} is not an integer: "{step}"')
+    return _changed_list(list(value), int(step), rest, new, create, insert, after, level)
 
 
 def _changed_list(
@@ -337,6 +343,7 @@ def _changed_list(
     create: bool,
     insert: bool,
     after: bool,
+    level: int,
 ) -> list[object]:
     place = at if at >= 0 else len(out) + at
     if not 0 <= place < len(out):
@@ -344,7 +351,7 @@ def _changed_list(
             out.insert(len(out) if place >= 0 else 0, new)
         return out
     if rest:
-        out[place] = _changed(out[place], rest, new, create, insert, after)
+        out[place] = _changed(out[place], rest, new, create, insert, after, level + 1)
     elif new is _MISSING:
         del out[place]
     elif insert:
@@ -381,6 +388,17 @@ def _stripped(value: object) -> object:
     if isinstance(value, dict):
         return {k: _stripped(v) for k, v in value.items() if v is not None}
     return [_stripped(v) for v in value] if isinstance(value, list) else value
+
+
+def _json_stripped(text: str) -> str:
+    """Of a text whose keys and numbers stay as they stand."""
+    opening, members = parts(text)
+    if opening == "{":
+        shown = (f"{dump(k)}:{_json_stripped(v)}" for k, v in members if v != "null")
+        return f"{{{','.join(shown)}}}"
+    if opening == "[":
+        return f"[{','.join(_json_stripped(v) for _, v in members)}]"
+    return dump(load(text)) if opening == '"' else text.strip(" \t\n\r")
 
 
 def _pretty(text: str) -> str:
@@ -585,9 +603,7 @@ FUNCTIONS: Final = declared(
         "json_extract_path_text": total(lambda t, p: json_text(_json_path(t, p))),
         "json_typeof": total(_typeof),
         "json_array_length": _length,
-        "json_strip_nulls": lambda t: (
-            dump(_stripped(load(t))).replace(", ", ",").replace(": ", ":")
-        ),
+        "json_strip_nulls": _json_stripped,
         "jsonb_object_field": total(_field(False)),
         "jsonb_array_element": total(_field(False)),
         "jsonb_object_field_text": total(_field(True)),

@@ -735,6 +735,16 @@ def _width_bucket(value: Any, low: Any, high: Any, count: int) -> int:
     return count + 1 if value <= high else int((low - value) * count / (low - high)) + 1
 
 
+def _width_bucket_float(value: float, low: float, high: float, count: int) -> int:
+    """As _width_bucket, with what floats lose (PostgreSQL 15's width_bucket_float8)."""
+    found = _width_bucket(value, low, high, count)
+    if not 0 < found <= count:
+        return found
+    if math.isinf(high - low):
+        value, low, high = value / 2, low / 2, high / 2
+    return int(count * (value - low) / (high - low)) + 1
+
+
 def _bool_of(value: int) -> bool:
     return value != 0
 
@@ -830,7 +840,7 @@ def _floats() -> dict[str, Declared]:
         ),
         "dsign": _dsign,
         "dpi": lambda: math.pi,
-        "degrees": math.degrees,
+        "degrees": _float(lambda a: a / math.radians(1)),
         "radians": math.radians,
         "dcot": _of_domain(lambda v: math.inf if v == 0 else 1 / math.tan(v)),
         "dsind": _degrees(_sine, odd=True, beyond=1),
@@ -842,7 +852,7 @@ def _floats() -> dict[str, Declared]:
         "datand": lambda v: _arc_tangent(math.atan(v)),
         "datan2d": lambda a, b: _arc_tangent(math.atan2(a, b)),
         "datan2": math.atan2,
-        "width_bucket_float8": _width_bucket,
+        "width_bucket_float8": _width_bucket_float,
     }
     found["dsinh"] = _unbounded(math.sinh)
     found["dcosh"] = _unbounded(math.cosh)

@@ -142,17 +142,18 @@ def _split_part(value: str, delimiter: str, n: int) -> str:
         return ""
     if not delimiter:
         return value if n in (1, -1) else ""
-    find = value.find if n > 0 else value.rfind
-    low, high = 0, len(value)  # of what is not passed yet
-    for _ in paused(range(abs(n) - 1)):
-        at = find(delimiter, low, high)
+    if n < 0:  # fields are told apart from the left all the same
+        n += value.count(delimiter) + 2
+        if n <= 0:
+            return ""
+    low = 0
+    for _ in paused(range(n - 1)):
+        at = value.find(delimiter, low)
         if at < 0:
             return ""
-        low, high = (at + len(delimiter), high) if n > 0 else (low, at)
-    at = find(delimiter, low, high)
-    if at < 0:
-        return value[low:high]
-    return value[low:at] if n > 0 else value[at + len(delimiter) : high]
+        low = at + len(delimiter)
+    at = value.find(delimiter, low)
+    return value[low:] if at < 0 else value[low:at]
 
 
 def _translate(value: str, source: str, target: str) -> str:
@@ -171,8 +172,10 @@ def _chr(n: int) -> str:
         raise SqlError(INVALID_PARAMETER, "character number must be positive")
     if n == 0:
         raise SqlError("54000", "null character not permitted")
-    if n > 0x10FFFF or 0xD800 <= n <= 0xDFFF:
+    if n > 0x10FFFF:
         raise SqlError("54000", f"requested character too large for encoding: {n}")
+    if 0xD800 <= n <= 0xDFFF:
+        raise SqlError("54000", f"requested character not valid for encoding: {n}")
     return chr(n)
 
 

@@ -372,7 +372,7 @@ def _extract_interval(text: str, value: Interval) -> Decimal:
         case "month":
             return Decimal(months)
         case "quarter":
-            return Decimal(months // 3 + 1)
+            return Decimal(int(months / 3) + 1)
         case "year":
             return Decimal(years)
         case "decade":

@@ -373,35 +373,38 @@ def _compatible(have: int, want: int) -> int:
 
 def common_or_none(types: Sequence[int]) -> int | None:
     """select_common_type without words; None: there is none."""
+    best, odd = _common(types)
+    return None if odd else best
+
+
+def _common(types: Sequence[int]) -> tuple[int, int]:
+    """The best type, of those before the first that does not fit it, which follows (0: all do)."""
     types = [t for t in types if t != oids.UNKNOWN]
     if not types:
-        return oids.TEXT
+        return oids.TEXT, 0
     best = types[0]
     if all(t == best for t in types):
-        return best
+        return best, 0
     for other in types[1:]:
         if other == best:
             continue
         if category(other) != category(best):
-            return None
+            return best, other
         if not preferred(best) and can_coerce(best, other) and not can_coerce(other, best):
             best = other
-    return best
+    return best, 0
 
 
 def common_type(types: Sequence[int], context: str, pos: int = 0) -> int:
     """The one type of all branches of CASE, VALUES, UNION, ARRAY, …; literals alone are text.
     Raises 42804.
     """
-    found = common_or_none(types)
-    if found is not None:
-        return found
-    known = [t for t in types if t != oids.UNKNOWN]
-    first = known[0]
-    other = next(t for t in known if category(t) != category(first))
+    best, odd = _common(types)
+    if not odd:
+        return best
     raise SqlError(
         DATATYPE_MISMATCH,
-        f"{context} types {format_type(first)} and {format_type(other)} cannot be matched",
+        f"{context} types {format_type(best)} and {format_type(odd)} cannot be matched",
         position=pos,
     )
 

@@ -409,3 +409,48 @@ with recursive r(a) as (select 1 union all select 'x' from r) select * from r
 with recursive r(a) as (select array[1] union all select a || 1 from r) select * from r
 with recursive r(a) as (select 1::int2 union all select a from r) select * from r
 with recursive r(a) as (select 1 union all select now() from r) select * from r
+select string_agg(distinct b, ',' order by a) from t
+select string_agg(distinct b, ',' order by b) from t
+select string_agg(distinct v, ',' order by v) from u
+select array_agg(distinct a order by a desc) from t
+select count(distinct a order by b) from t
+select array_agg(distinct a order by a + 1) from t
+select array_agg(distinct a + 1 order by a + 1) from t
+select sum(a) over (w) from t window w as (order by a rows 1 preceding)
+select sum(a) over (w order by a) from t window w as (rows 1 preceding)
+select sum(a) over w2 from t window w as (order by a rows 1 preceding), w2 as (w)
+select sum(a) over (w) from t window w as (order by a)
+select sum(a) over (w rows 1 preceding) from t window w as (order by a)
+select sum(a) over (w) from t window w as (order by a range between unbounded preceding and current row)
+select sum(a) over w from t window w as (order by a rows 1 preceding)
+select * from t join u using (a, a)
+select a from t join u using (a)
+select percentile_cont(0.5) within group (order by a) over () from t
+select * from generate_series(1, 2) as g(a text)
+select * from json_each('{}') as g(a text, b json)
+select a from t order by null
+select a from t group by null
+select distinct on (null) a from t
+select a from t group by a for update
+select a from t group by a having a > 1 for share
+select count(*) from t for update
+select 1 from t having true for update
+select distinct a from t for no key update
+select a from t full join u using (a)
+select id from (values (1)) a(id) join (values (1.00)) b(id) using (id)
+select id from (values (1.00)) a(id) join (values (1)) b(id) using (id)
+select id from (values (1)) a(id) left join (values (1.00)) b(id) using (id)
+select id from (values (1)) a(id) right join (values (1.00)) b(id) using (id)
+select id from (values (1)) a(id) full join (values (1.00)) b(id) using (id)
+select v from (select 'x'::varchar(10) as v) a join (select 'y'::varchar(20) as v) b using (v)
+select v from (select 'x'::varchar(10) as v) a join (select 'y'::varchar(10) as v) b using (v)
+select v from (select 'x'::varchar(10) as v) a full join (select 'y'::varchar(10) as v) b using (v)
+select v from (select 'x'::varchar(10) as v) a left join (select 'y'::varchar(20) as v) b using (v)
+select v from u a natural join (select v from u) b
+select * from t, u left join (select 1 as y) c on t.a = c.y
+select t.a from (t join u on true) j
+select x.a from (t x join u on true) j
+select j.b from (t x join u on true) j
+insert into t (a, b) values (1, (select string_agg(v, ',') from unnest(array['a']) v))
+insert into t (a, b) values ((jsonb_each_text('{"1": "x"}')).*)
+declare c scroll cursor for select 1 for update
