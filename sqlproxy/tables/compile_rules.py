@@ -81,12 +81,13 @@ class _Ruling:
             if (fn := self._default(place, column)) is not None:
                 defaults[place] = fn
         self._place = _EVERY
+        by_name = sorted(table.checks, key=lambda check: check.name)  # as PostgreSQL tests them
         return Rules(
             table=table,
             defaults=defaults,
             generated=self._of_columns(lambda column: column.generated, self._scope),
             on_update=self._of_columns(lambda column: column.on_update, Scope()),
-            checks=tuple((check.name, self._condition(check.sql)) for check in table.checks),
+            checks=tuple((check.name, self._condition(check.sql)) for check in by_name),
             required=tuple(at for at, c in enumerate(table.columns) if not c.nullable),
             text=self._text,
             text_in=self._text_in,

@@ -47,6 +47,7 @@ from sqlproxy.front.bound.exprs import (
     RowCompare,
     RowExpr,
     Subscript,
+    leftmost,
     walk,
 )
 from sqlproxy.front.bound.statements import Select, SubQuery
@@ -436,8 +437,13 @@ class Binder:
             and not any(isinstance(i, RowExpr) for i in plain)
         ):
             # One array if there is one type for all; else item by item.
-            common = resolve.common_or_none([left.oid, *(i.oid for i in plain)])
-            if common not in (None, oids.RECORD) and array_of(common or 0):
+            types = [one for one in (left.oid, *(i.oid for i in plain)) if one != oids.UNKNOWN]
+            common = resolve.common_or_none(types)
+            if (
+                common not in (None, oids.RECORD)
+                and array_of(common or 0)
+                and all(resolve.can_coerce(one, common) for one in types)
+            ):
                 element = common or oids.TEXT
                 parts = tuple(self.casts.must(i, element, IMPLICIT, pos) for i in plain)
                 array = ArrayExpr(oid=array_of(element), args=parts, pos=pos - 1)
@@ -685,11 +691,11 @@ class Binder:
                 if kind == "A_ArrayExpr"
                 else self.expr(node, scope)
             )
-        nested = bool(args) and all(element_of(a.oid) for a in args)
+        nested = any(element_of(a.oid) for a in args)
         if wanted:
             converted = []
             for arg in args:
-                to = wanted if element_of(arg.oid) else inner
+                to = wanted if nested else inner
                 found = self.casts.coerce(arg, to, EXPLICIT, arg.pos + 1)
                 if found is None:
                     raise SqlError(
@@ -707,9 +713,11 @@ class Binder:
                 position=pos,
             )
         oid, converted = self.common(args, "ARRAY")
+        first = converted[0].typmod
+        typmod = first if all(a.oid == oid and a.typmod == first for a in args) else -1
         if not nested:
             oid = resolve.array_type(oid, pos)
-        return ArrayExpr(oid=oid, args=tuple(converted), nested=nested, pos=pos - 1)
+        return ArrayExpr(oid=oid, typmod=typmod, args=tuple(converted), nested=nested, pos=pos - 1)
 
     def _row(self, body: Node, scope: Scope) -> Expr:
         args: list[Expr] = []
@@ -827,18 +835,27 @@ class Binder:
         return Subscript(oid=element_of(arg.oid), arg=arg, indexes=(place,), pos=pos - 1)
 
     def _json_path(self, arg: Expr, indices: list[Node], scope: Scope, pos: int) -> Expr:
-        """jsonb['a'][0]: as the operator -> does it."""
+        """jsonb['a'][0]: as the operator #> does it."""
+        path: list[Expr] = []
         for index in indices:
             if index.get("is_slice"):
                 raise SqlError(
                     DATATYPE_MISMATCH, "jsonb subscript does not support slices", position=pos
                 )
             key = self.expr(index["uidx"], scope)
-            key = self.casts.must(
-                key, oids.INT4 if key.oid in (oids.INT4, oids.INT8) else oids.TEXT, IMPLICIT, pos
-            )
-            arg = self.operator("->", arg, key, pos)
-        return arg
+            fits = [to for to in (oids.INT4, oids.TEXT) if resolve.can_coerce(key.oid, to)]
+            if key.oid != oids.UNKNOWN and len(fits) != 1:
+                raise SqlError(
+                    DATATYPE_MISMATCH,
+                    f"subscript type {format_type(key.oid)} is not supported",
+                    hint="jsonb subscript must be coercible to either integer or text.",
+                    position=leftmost(key),
+                )
+            if key.oid != oids.UNKNOWN:
+                key = self.casts.must(key, fits[0], IMPLICIT, pos)
+            path.append(self.casts.must(key, oids.TEXT, EXPLICIT, pos))
+        keys = ArrayExpr(oid=array_of(oids.TEXT), args=tuple(path), pos=pos - 1)
+        return self.operator("#>", arg, keys, pos)
 
     # -- casts
 
@@ -931,7 +948,9 @@ class Binder:
                         pos=pos - 1,
                     )
                 oid = value.oid if element_of(value.oid) else resolve.array_type(value.oid, pos)
-                return SubQuery(oid=oid, kind="array", select=select, pos=pos - 1)
+                return SubQuery(
+                    oid=oid, typmod=value.typmod, kind="array", select=select, pos=pos - 1
+                )
             case "ANY_SUBLINK" | "ALL_SUBLINK" as which:
                 name = (strings(body.get("operName")) or ["="])[-1]
                 left = self.expr(body["testexpr"], scope)

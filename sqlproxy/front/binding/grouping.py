@@ -49,11 +49,12 @@ def check(
     having: Expr | None,
     order: Sequence[Order],
     distinct_on: Sequence[Expr],
+    everywhere: Sequence[Expr],
 ) -> None:
     """Raise 42803 for the first argument of GROUPING that is not grouped by, else for the first
-    column that has many values in a group.
+    column that has many values in a group. `everywhere`: what all grouping sets have.
     """
-    dependent = _determined(items, group)
+    dependent = _determined(items, everywhere)
     known = list(group)  # not a set: a subquery has no hash
     shown = [*(t.expr for t in targets), *(o.expr for o in order), *distinct_on]
     for exprs in (shown, [having] if having is not None else []):
@@ -75,7 +76,8 @@ def _check_arguments(expr: Expr, known: Sequence[Expr]) -> None:
                 )
 
 
-def _check(expr: Expr, known: Sequence[Expr], dependent: set[str]) -> None:
+def _check(expr: Expr, known: Sequence[Expr], dependent: set[str], *, below: bool = False) -> None:
+    """`below`: a query inside reads it."""
     if expr in known or isinstance(expr, Aggregate | Grouping):
         return
     if isinstance(expr, Column) and expr.level == 0:
@@ -84,15 +86,17 @@ def _check(expr: Expr, known: Sequence[Expr], dependent: set[str]) -> None:
         shown = f"{expr.relation}.{expr.name}" if expr.relation else expr.name
         raise SqlError(
             GROUPING_ERROR,
-            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate '
-            f"function",
+            f'subquery uses ungrouped column "{shown}" from outer query'
+            if below
+            else f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate '
+            "function",
             position=expr.pos + 1,
         )
     for child in children(expr):
         _check(child, known, dependent)
     if isinstance(expr, SubQuery):
         for column in _outer(expr):
-            _check(column, known, dependent)
+            _check(column, known, dependent, below=True)
 
 
 def _outer(expr: SubQuery) -> Iterator[Column]:

@@ -14,7 +14,7 @@ from sqlproxy.front.binding import grouping, recursing
 from sqlproxy.front.binding.binder import Binder, fields_of
 from sqlproxy.front.binding.fromitems import FromItems, output
 from sqlproxy.front.binding.functioncalls import QueryCalls, orderable, sorted_by
-from sqlproxy.front.binding.scope import Scope
+from sqlproxy.front.binding.scope import Rel, Scope
 from sqlproxy.front.binding.typenames import column_name
 from sqlproxy.front.bound.exprs import (
     Call,
@@ -23,6 +23,7 @@ from sqlproxy.front.bound.exprs import (
     Default,
     Expr,
     Order,
+    leftmost,
     parts_of,
     walk,
 )
@@ -148,13 +149,15 @@ class Queries:
                 having = binder.condition(body["havingClause"], scope, "HAVING")
         order = self._order(body.get("sortClause", ()), targets, scope)
         with self.within("GROUP BY"):
-            group, sets = self._group(body, targets, scope)
+            group, sets, everywhere = self._group(body, targets, scope)
         distinct, distinct_on = self._distinct(body, targets, order, scope)
         limit, offset = self._limits(body, scope)
         grouped = bool(group) or sets or having is not None or calls.here.aggregates
         locking = self._locking(body, items)
         if grouped:
-            grouping.check(items, targets[:shown_count], group, having, order, distinct_on)
+            grouping.check(
+                items, targets[:shown_count], group, having, order, distinct_on, everywhere
+            )
         self._check_locking(
             locking,
             ("DISTINCT clause", distinct or bool(distinct_on)),
@@ -293,26 +296,33 @@ class Queries:
 
     def _group(
         self, body: Node, targets: Sequence[Target], scope: Scope
-    ) -> tuple[list[Expr], bool]:
+    ) -> tuple[list[Expr], bool, list[Expr]]:
+        """What is grouped by, whether by sets, and what all sets have."""
         found: list[Expr] = []
         sets = False
 
-        def take(nodes: Sequence[Node]) -> None:
-            nonlocal sets
-            for node in nodes:
-                kind, part = unwrap(node)
-                if kind == "GroupingSet":
-                    sets = True
-                    take(part.get("content", ()))
-                elif kind == "RowExpr":
-                    take(part.get("args", ()))
-                elif kind == "List":
-                    take(part.get("items", ()))
-                else:
-                    found.extend(parts_of(self._group_one(node, kind, part, targets, scope)))
+        def take(nodes: Sequence[Node]) -> list[Expr]:
+            return [expr for node in nodes for expr in take_one(node)]
 
-        take(body.get("groupClause", ()))
-        return found, sets
+        def take_one(node: Node) -> list[Expr]:
+            nonlocal sets
+            kind, part = unwrap(node)
+            if kind == "GroupingSet":
+                sets = True
+                each = [take_one(one) for one in part.get("content", ())]
+                if part["kind"] != "GROUPING_SET_SETS" or not each:
+                    return []
+                return [expr for expr in each[0] if all(expr in one for one in each)]
+            if kind == "RowExpr":
+                return take(part.get("args", ()))
+            if kind == "List":
+                return take(part.get("items", ()))
+            exprs = list(parts_of(self._group_one(node, kind, part, targets, scope)))
+            found.extend(exprs)
+            return exprs
+
+        everywhere = take(body.get("groupClause", ()))
+        return found, sets, everywhere
 
     def _group_one(
         self, node: Node, kind: str, part: Node, targets: Sequence[Target], scope: Scope
@@ -503,13 +513,16 @@ class Queries:
                 if kind == "ColumnRef":
                     name = ".".join(strings(part["fields"]))
                     raise SqlError("42703", f'column "{name}" does not exist', position=at(part))
+                names = tuple(one.name for one in targets)
+                own = Scope(rels=[Rel("", names, tuple(one.expr for one in targets))])
+                given = self.binder.expr(body["node"], own)
                 raise SqlError(
                     "0A000",
                     "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
                     detail="Only result column names can be used, not expressions or functions.",
                     hint="Add the expression/function to every SELECT, or move the UNION into a "
                     "FROM clause.",
-                    position=at(part),
+                    position=leftmost(given),
                 )
             found += sorted_by(body, targets[place].expr, place)
         return found

@@ -454,3 +454,18 @@ select j.b from (t x join u on true) j
 insert into t (a, b) values (1, (select string_agg(v, ',') from unnest(array['a']) v))
 insert into t (a, b) values ((jsonb_each_text('{"1": "x"}')).*)
 declare c scroll cursor for select 1 for update
+select array[v, v], array[v, v::text], array[c], array[c, c * 2], array(select v from u), array(select c from t) from t, u
+select array[v::varchar(5), v] from u
+select a, b, count(*) from t group by rollup (a)
+select a, b from t group by a, rollup (c)
+select a, b from t group by grouping sets ((a, c), (a))
+select a, b from t group by grouping sets ((a), (c))
+select a, b from t group by cube (a, c)
+select a, b from t group by grouping sets ((a), rollup (a, c))
+select a, b from t group by grouping sets ((a, c))
+select c, (select max(x) from u where u.a = t.b::int) from t group by c
+select c, (select t.b) from t group by c
+select c from t group by c having exists (select 1 from u where u.a = t.a)
+select 1 as a union select 2 order by b + 1
+select 1 as a union select 2 order by a + 1
+select a from t union select a from u order by lower(b)
