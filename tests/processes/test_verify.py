@@ -27,7 +27,7 @@ from tests.kit.clusters import Nodes, cluster
 from tests.kit.machine import ROOT, free_port_base
 
 SECONDS = float(os.environ.get("VERIFY_SECONDS", "10"))
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180 + SECONDS * 4)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240 + SECONDS * 8)]
 
 
 def command(*args: str) -> list[str]:
@@ -41,6 +41,20 @@ def verify(*args: str) -> tuple[int, dict[str, Any], str]:
     )
     told = json.loads(done.stdout) if done.stdout else {}
     return done.returncode, told, done.stderr
+
+
+def enough(folder: Path, *args: str) -> tuple[int, dict[str, Any], str, Path]:
+    """As `verify`, in a directory of its own, and that. Once more, for longer, if too little
+    happened: nodes that are started on a machine with much to do are ready after ten seconds.
+    """
+    for seconds in (SECONDS, 4 * SECONDS):
+        where = folder / f"{seconds:.0f}"
+        where.mkdir()
+        paths = ("--data", str(where / "cluster"), "--history", str(where / "all.jsonl"))
+        found = verify(*args, *paths, "--seconds", str(seconds), *new_cluster())
+        if all(one["verdict"] != "too little" for one in found[1].get("workloads", ())):
+            break
+    return *found, where
 
 
 def new_cluster() -> list[str]:
@@ -58,17 +72,16 @@ def processes_in(directory: Path) -> list[psutil.Process]:
 
 def test_u12_three_nodes_are_hurt_and_clients_see_nothing_impossible(tmp_path: Path) -> None:
     """The product's central promise, checked from outside on real processes."""
-    data, history = tmp_path / "cluster", tmp_path / "history.jsonl"
-    code, told, stderr = verify(
-        *("--workload", "list-append", "--seconds", str(SECONDS), "--nemesis", "kill,pause,cut"),
-        *("--data", str(data), "--history", str(history), "--clients", "6", *new_cluster()),
+    code, told, stderr, where = enough(
+        tmp_path, "--workload", "list-append", "--nemesis", "kill,pause,cut", "--clients", "6"
     )
+    history = where / "all.jsonl"
     assert code == 0, (told, stderr)
     assert told["verdict"] == "clean"
     (one,) = told["workloads"]
     assert one["acknowledged"] > 20  # how many there are is the machine's matter
     assert one["anomalies"] == []
-    assert not processes_in(data), "nodes were left behind"
+    assert not processes_in(tmp_path), "nodes were left behind"
     again, said, _ = verify("--check", str(history))
     assert again == 0
     assert said["workloads"] == told["workloads"], "the file says something else than the run"
@@ -78,10 +91,8 @@ def test_u12_three_nodes_are_hurt_and_clients_see_nothing_impossible(tmp_path: P
 
 def test_u12_several_workloads_run_side_by_side(tmp_path: Path) -> None:
     """One run over everything is what people do before a release."""
-    history = tmp_path / "all.jsonl"
-    code, told, stderr = verify(
-        *("--workload", "all", "--seconds", str(SECONDS), "--nemesis", "kill,pause,cut,restart"),
-        *("--clients", "3", "--history", str(history), *new_cluster()),
+    code, told, stderr, where = enough(
+        tmp_path, "--workload", "all", "--nemesis", "kill,pause,cut,restart", "--clients", "3"
     )
     assert code == 0, (told, stderr)
     assert [one["anomalies"] for one in told["workloads"]] == [[]] * len(told["workloads"])
@@ -89,14 +100,15 @@ def test_u12_several_workloads_run_side_by_side(tmp_path: Path) -> None:
     names = set(acknowledged)
     assert {"bank", "register", "list-append", "procedure", "unique-ids"} <= names
     assert min(acknowledged[name] for name in ("bank", "register", "list-append")) > 5
-    assert {path.name for path in tmp_path.iterdir()} == {f"all.{name}.jsonl" for name in names}
+    assert {path.name for path in where.glob("*.jsonl")} == {f"all.{name}.jsonl" for name in names}
 
 
 def test_u12_serializable_transactions_permit_no_write_skew(tmp_path: Path) -> None:
     """Serializable on request: the anomaly that snapshot isolation permits must not be seen."""
-    code, told, stderr = verify(
+    code, told, stderr, _ = enough(
+        tmp_path,
         *("--workload", "skew,list-append,bank", "--isolation", "serializable", "--clients", "4"),
-        *("--seconds", str(SECONDS), "--nemesis", "kill,pause,cut", *new_cluster()),
+        *("--nemesis", "kill,pause,cut"),
     )
     assert code == 0, (told, stderr)
 

@@ -501,14 +501,14 @@ class FromItems:
     ) -> list[ItemColumn]:
         if declared:
             if call.oid != oids.RECORD or (isinstance(call, Call) and call.proc.out):
-                words = (
+                refused = (
                     'is only allowed for functions returning "record"'
                     if call.oid != oids.RECORD
                     else "is redundant for a function with OUT parameters"
                 )
                 raise SqlError(
                     SYNTAX_ERROR,
-                    f"a column definition list {words}",
+                    f"a column definition list {refused}",
                     position=at(declared[0]["ColumnDef"]),
                 )
             found = []
