@@ -124,7 +124,9 @@ def _calm() -> None:
     if not gc.get_freeze_count():
         gc.freeze()
     cycles.calm()
-    logging.getLogger().setLevel(logging.WARNING)  # a program within a test has set another
+    root = logging.getLogger()  # a program within a test has made it its own
+    root.setLevel(logging.WARNING)
+    root.handlers[:] = [one for one in root.handlers if type(one) is not logging.StreamHandler]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -20,7 +20,6 @@ from sqlproxy.front.bound.exprs import (
     Aggregate,
     ArrayExpr,
     Call,
-    Cast,
     Column,
     Const,
     Expr,
@@ -207,7 +206,7 @@ class FunctionCalls:
         condition = self._filter(found.proc, converted, ordered, body, scope)
         if "over" in body:
             return self._windowed(found, converted, ordered, condition, body, scope)
-        return self._aggregated(found, converted, ordered, condition, body)
+        return self._aggregated(found, args, converted, ordered, condition, body)
 
     def _name(self, found: Resolved, args: tuple[Expr, ...]) -> Expr | None:
         """What is a name that depends on the schemas that are searched; None: it is none."""
@@ -510,6 +509,7 @@ class FunctionCalls:
     def _aggregated(
         self,
         found: Resolved,
+        given: Sequence[Expr],
         args: tuple[Expr, ...],
         ordered: Sequence[Order],
         condition: Expr | None,
@@ -520,9 +520,8 @@ class FunctionCalls:
         if distinct:
             for arg in (part for one in args for part in parts_of(one)):
                 resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
-            given = [*args, *(arg.arg for arg in args if isinstance(arg, Cast))]
             for one in ordered:
-                if one.expr not in given:
+                if one.expr not in given and one.expr not in args:
                     raise SqlError(
                         INVALID_COLUMN_REFERENCE,
                         "in an aggregate with DISTINCT, ORDER BY expressions must appear in "
