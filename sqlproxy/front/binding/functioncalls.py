@@ -427,7 +427,7 @@ class FunctionCalls:
             if forbidden not in ("", "GROUP BY", "window definitions", IN_FROM):
                 raise SqlError(
                     "0A000",
-                    f"set-returning functions are not allowed in {_place_of(forbidden)}",
+                    f"set-returning functions are not allowed in {_told_place(forbidden)}",
                     position=pos,
                 )
             self.here.sets = True
@@ -554,7 +554,7 @@ class FunctionCalls:
             if self.here.forbidden:
                 raise SqlError(
                     WINDOWING_ERROR,
-                    f"window functions are not allowed in {_place_of(self.here.forbidden)}",
+                    f"window functions are not allowed in {_told_place(self.here.forbidden)}",
                     position=pos,
                 )
             if self.here.inside == "window":
@@ -730,7 +730,7 @@ _RANGE_OFFSETS: Final = {
 _GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
 
 
-def _place_of(clause: str) -> str:
+def _told_place(clause: str) -> str:
     """As it is told of windows and sets, for which an end of a frame is no place of its own."""
     return "window definitions" if clause.startswith("window ") else clause
 

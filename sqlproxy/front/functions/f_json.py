@@ -40,6 +40,8 @@ dump = jsonb.dumps
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALAR: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,\]}]++', re.DOTALL)
 _MARK: Final = re.compile(r'["{}\[\]]')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]|[^\s,:"{}\[\]]++', re.DOTALL)
+_OPENING, _CLOSING = frozenset("{["), frozenset("}]")
 
 
 def parts(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -391,14 +393,29 @@ def _stripped(value: object) -> object:
 
 
 def _json_stripped(text: str) -> str:
-    """Of a text whose keys and numbers stay as they stand."""
-    opening, members = parts(text)
-    if opening == "{":
-        shown = (f"{dump(k)}:{_json_stripped(v)}" for k, v in members if v != "null")
-        return f"{{{','.join(shown)}}}"
-    if opening == "[":
-        return f"[{','.join(_json_stripped(v) for _, v in members)}]"
-    return dump(load(text)) if opening == '"' else text.strip(" \t\n\r")
+    """Of a text whose keys and numbers stay as they stand: in one pass, however deep it is."""
+    found: list[str] = []
+    opened, begun = [""], [False]  # what is open, and whether it has a member
+    key = ""
+    for mark in paused(_TOKEN.finditer(text)):
+        token = mark[0]
+        if token in _CLOSING:
+            opened.pop()
+            begun.pop()
+            found.append(token)
+            continue
+        shown = dump(json.loads(token)) if token[0] == '"' else token
+        if opened[-1] == "{" and not key:
+            key = f"{shown}:"
+            continue
+        if not (key and token == "null"):
+            found += ["," if begun[-1] else "", key, shown]
+            begun[-1] = True
+        key = ""
+        if token in _OPENING:
+            opened.append(token)
+            begun.append(False)
+    return "".join(found)
 
 
 def _pretty(text: str) -> str:
